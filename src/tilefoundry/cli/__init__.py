@@ -1,0 +1,1 @@
+"""The command: a thin layer over the library, one file per verb."""

@@ -1,0 +1,70 @@
+"""Commands of the surface that this version doesn't carry out, and what to use instead."""
+
+from __future__ import annotations
+
+import click
+
+from tilefoundry.diag import refuse
+
+# A verb leaves this table the day its file appears: files win over entries.
+ABSENT: dict[str, tuple[str, str]] = {
+    "build": (
+        "The kernel: source, binary and the resources it uses.",
+        "write a runtime twin (`tilefoundry tutorial twin`) and `tilefoundry check` it",
+    ),
+    "mcp": (
+        "The same answers over the Model Context Protocol.",
+        "the command itself with --json",
+    ),
+    "measure": (
+        "How long it takes, interleaved with its rival, against the physical floor.",
+        "time the twin in your own script, and compare with `tilefoundry analyze --roofline`",
+    ),
+    "profile": (
+        "Where the time goes, by line and decision.",
+        "`tilefoundry analyze --compute-cost --memory --roofline`",
+    ),
+    "schedule": (
+        "Which instructions fit, what each demands, and the verified TIR.",
+        "`tilefoundry analyze`",
+    ),
+    "schedule candidates": (
+        "For each unscheduled site, the instructions that fit and why others don't.",
+        "`tilefoundry spec` for the forms of `tf.schedule`",
+    ),
+    "schedule facts": (
+        "The whole contract of an instruction on a target.",
+        "`tilefoundry target show`",
+    ),
+    "schedule finalize": (
+        "Verified TIR, with the memory analysis in its head.",
+        "`tilefoundry analyze --memory`",
+    ),
+    "schedule plan": (
+        "Feasible asynchronous pipelines for a site or a loop.",
+        "`tilefoundry analyze --memory --roofline`",
+    ),
+}
+
+
+def absent(name: str) -> click.Command:
+    """The stand-in for ``name``: it takes any arguments and refuses, naming another way."""
+    line, instead = ABSENT[name]
+    children = [other for other in ABSENT if other.startswith(f"{name} ")]
+    if children:
+        group = click.Group(name, help=line, short_help=line)
+        for child in children:
+            group.add_command(absent(child), child.removeprefix(f"{name} "))
+        return group
+
+    @click.command(
+        name.split()[-1],
+        help=f"{line}\n\nNot in this version; instead: {instead}.",
+        short_help=line,
+        context_settings={"ignore_unknown_options": True},
+    )
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def command(rest: tuple[str, ...]) -> None:
+        refuse("verb-unavailable", verb=name, instead=instead)
+
+    return command

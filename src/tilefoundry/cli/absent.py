@@ -52,7 +52,7 @@ def absent(name: str) -> click.Command:
     line, instead = ABSENT[name]
     children = [other for other in ABSENT if other.startswith(f"{name} ")]
     if children:
-        group = click.Group(name, help=line, short_help=line)
+        group = click.Group(name, help=line, short_help=line, no_args_is_help=False)
         for child in children:
             group.add_command(absent(child), child.removeprefix(f"{name} "))
         return group

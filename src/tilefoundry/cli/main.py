@@ -7,7 +7,6 @@ and imported only when the verb is used.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -22,7 +21,7 @@ import click
 import tilefoundry
 from tilefoundry.cli.absent import ABSENT, absent
 from tilefoundry.cli.help import WIDTH, epilog
-from tilefoundry.cli.output import discard_stdout, finish_stdout, json_text, prepare_streams
+from tilefoundry.cli.output import discard_stdout, json_text, prepare_streams, say
 from tilefoundry.diag import ACCEPTED, Diag, Refusal, refuse
 
 VERBS = Path(__file__).parent
@@ -60,6 +59,8 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in verbs():
+            import difflib
+
             near = difflib.get_close_matches(name, verbs(), 1)
             refuse("unknown-verb", verb=name, verbs=" ".join(verbs()), near=(near or ["--help"])[0])
         return super().resolve_command(ctx, args)
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     prepare_streams()
     try:
         code = _run(args)
-        finish_stdout()
+        say()
     except BrokenPipeError:
         discard_stdout()
         code = BROKEN_PIPE
@@ -125,6 +126,7 @@ def _run(args: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        say()  # a stdout that cannot be written is no bug of ours: refused here
         if os.environ.get("TILEFOUNDRY_DEBUG") == "1":
             raise
         return _report(Refusal(_bug(error)), as_json)
@@ -134,9 +136,9 @@ def _report(refusal: Refusal, as_json: bool) -> int:
     if as_json:
         records = [diag.record() for diag in refusal.diags]
         answer = {"ok": False, "exit": refusal.exit, "diagnostics": records}
-        sys.stdout.write(json_text(answer) + "\n")
+        say(json_text(answer) + "\n")
     else:
-        sys.stdout.flush()
+        say()
         print(refusal, file=sys.stderr)
     return refusal.exit
 

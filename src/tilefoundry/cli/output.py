@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import math
 import os
 import sys
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, NoReturn
+from typing import Any
 
 from tilefoundry.diag import ACCEPTED, refuse
 
@@ -32,12 +33,7 @@ def emit(
     if not text.endswith("\n"):
         text += "\n"
     if out is None or out == "-":
-        try:
-            sys.stdout.write(text)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            _stdout_failed(error)
+        say(text)
     else:
         write_whole(out, text)
 
@@ -68,29 +64,26 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8"))
         elif reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
 
 
-def finish_stdout() -> None:
-    """Flush stdout, or refuse with ``output-unwritable``."""
+def say(text: str = "") -> None:
+    """Write ``text`` to stdout and flush it, or refuse with ``output-unwritable``."""
     try:
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        _stdout_failed(error)
+        discard_stdout()
+        refuse("output-unwritable", path="stdout", reason=(error.strerror or str(error)).lower())
 
 
 def discard_stdout() -> None:
     """Send what stdout still holds nowhere: the interpreter flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _stdout_failed(error: OSError) -> NoReturn:
-    discard_stdout()
-    refuse("output-unwritable", path="stdout", reason=(error.strerror or str(error)).lower())
 
 
 def json_text(record: Mapping[str, object]) -> str:

@@ -120,23 +120,20 @@ def out_argument(metavar: str = "[OUT]") -> Callable[[F], F]:
 
 def const_option(function: F) -> F:
     """Adds ``consts: dict[str, object]``."""
-    words = "Give the module-level constant N the value V, as to run at a reduced size. Repeatable."
+    words = "Give the module-level constant N the value V, as for a reduced size. Repeatable."
+    read = _parsed(parse_consts)
     return click.option(
-        "--const",
-        "consts",
-        multiple=True,
-        metavar="N=V",
-        help=words,
-        callback=_parsed(parse_consts),
+        "--const", "consts", multiple=True, metavar="N=V", help=words, callback=read
     )(function)
 
 
 def dim_option(function: F) -> F:
     """Adds ``dims: dict[str, list[int]]``; see :func:`parse_dims`, :func:`one_each`."""
     words = "Bind the open extent N; V is extents or ranges, as 37, 0,1,37 or 0..64:16. Repeatable."
-    return click.option(
-        "--dim", "dims", multiple=True, metavar="N=V", help=words, callback=_parsed(parse_dims)
-    )(function)
+    read = _parsed(parse_dims)
+    return click.option("--dim", "dims", multiple=True, metavar="N=V", help=words, callback=read)(
+        function
+    )
 
 
 def json_option(function: F) -> F:

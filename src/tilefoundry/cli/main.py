@@ -111,25 +111,27 @@ def _run(args: list[str]) -> int:
     """The exit code of running ``args``; the only place that catches everything."""
     as_json = "--json" in args
     try:
-        answer = cli.main(args, prog_name="tilefoundry", standalone_mode=False)
-        return answer if isinstance(answer, int) else ACCEPTED
-    except Refusal as refusal:
-        return _report(refusal, as_json)
-    except click.Abort:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except click.ClickException as error:
-        return _report(Refusal(_usage(error)), as_json)
-    except BrokenPipeError:
+        return _answer(args, as_json)
+    except (Refusal, BrokenPipeError):
         raise
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except Exception as error:
         say()  # a stdout that cannot be written is no bug of ours: refused here
         if os.environ.get("TILEFOUNDRY_DEBUG") == "1":
             raise
         return _report(Refusal(_bug(error)), as_json)
+
+
+def _answer(args: list[str], as_json: bool) -> int:
+    try:
+        answer = cli.main(args, prog_name="tilefoundry", standalone_mode=False)
+        return answer if isinstance(answer, int) else ACCEPTED
+    except Refusal as refusal:
+        return _report(refusal, as_json)
+    except click.ClickException as error:
+        return _report(Refusal(_usage(error)), as_json)
 
 
 def _report(refusal: Refusal, as_json: bool) -> int:
@@ -156,9 +158,13 @@ def _bug(error: Exception) -> Diag:
     import traceback
 
     message = " ".join(str(error).split()) or "no message"
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="tilefoundry-", suffix=".traceback", delete=False, encoding="utf-8"
-    ) as file:
-        file.write("".join(traceback.format_exception(error)))
-    kind = type(error).__name__
-    return Diag("internal-error", None, {"kind": kind, "message": message, "path": file.name})
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="tilefoundry-", suffix=".traceback", delete=False, encoding="utf-8"
+        ) as file:
+            file.write("".join(traceback.format_exception(error)))
+        path = file.name
+    except OSError as unwritable:
+        path = f"no file ({unwritable}); set TILEFOUNDRY_DEBUG=1 to see it"
+    fields = {"kind": type(error).__name__, "message": message, "path": path}
+    return Diag("internal-error", None, fields)

@@ -1,0 +1,1 @@
+"""The one IR: dtypes, extents, meshes, types, nodes and their printing."""

@@ -1,0 +1,289 @@
+"""Sharded layouts: who holds what, and how it lies locally.
+
+A :class:`ShardLayout` is a layout whose flat modes may be bound to mesh axes.
+The record form of the language, ``ShardLayout(layout=, attrs=, mesh=)``, and the
+tuple form, ``(8 @ cta.row, 16)``, build the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, Union
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.ir.expr import Dim, Expr, bounds, product
+from tilefoundry.ir.mesh import Axis
+from tilefoundry.layout import ComposedLayout, Layout, Swizzle
+
+Nest: TypeAlias = Union[Dim, tuple["Nest", ...]]
+
+
+@dataclass(frozen=True)
+class S:
+    """Split: the mesh axis holds pieces of mode ``mode`` (flat index)."""
+
+    mode: int
+
+
+@dataclass(frozen=True)
+class B:
+    """Broadcast: each unit of the axis holds the whole."""
+
+
+@dataclass(frozen=True)
+class P:
+    """Partial: each unit of the axis holds one term of the ``kind`` combination."""
+
+    kind: str = "sum"
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One split as arithmetic: axis coordinate = (index of ``dim`` // inner) % extent."""
+
+    axis: Axis
+    dim: int
+    inner: Dim
+
+
+def flat(nest: Nest) -> tuple[Dim, ...]:
+    """Leaves of a nested tuple, left to right."""
+    if not isinstance(nest, tuple):
+        return (nest,)
+    return tuple(leaf for item in nest for leaf in flat(item))
+
+
+def refill(nest: Nest, leaves: Iterator[Dim]) -> Nest:
+    """The shape of ``nest`` with new leaves."""
+    if isinstance(nest, tuple):
+        return tuple(refill(item, leaves) for item in nest)
+    return next(leaves)
+
+
+@dataclass(frozen=True)
+class ShardLayout:
+    """Nested ``shape`` and ``stride`` (None: the storage's default), the mesh axis
+    bound to each flat mode, partial axes, swizzle and element offset."""
+
+    shape: tuple[Nest, ...]
+    stride: tuple[Nest, ...] | None = None
+    axes: tuple[Axis | None, ...] = ()
+    partial: tuple[tuple[Axis, str], ...] = ()
+    swizzle: Swizzle | None = None
+    offset: int = 0
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.stride, self.axes, self.partial, self.swizzle, self.offset))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def modes(self) -> tuple[Dim, ...]:
+        """Flat mode extents."""
+        return flat(self.shape)
+
+    @cached_property
+    def strides(self) -> tuple[Dim, ...] | None:
+        return None if self.stride is None else flat(self.stride)
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is said beyond the shape."""
+        return self == ShardLayout(self.shape, axes=self.axes) and not any(self.axes)
+
+    @property
+    def split_axes(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.axes if a is not None)
+
+    def groups(self, shape: tuple[Dim, ...], span: Span | None = None) -> tuple[range, ...]:
+        """Which flat modes make up each logical axis of ``shape``.
+
+        Nested layouts with one top-level mode per axis map one to one; flat ones by
+        walking modes and multiplying until each extent is hit exactly.
+        """
+        if len(self.shape) == len(shape) and all(
+            product(flat(top)) == extent for top, extent in zip(self.shape, shape, strict=True)
+        ):
+            out: list[range] = []
+            at = 0
+            for top in self.shape:
+                size = len(flat(top))
+                out.append(range(at, at + size))
+                at += size
+            return tuple(out)
+        return self._walk(shape, span)
+
+    def _walk(self, shape: tuple[Dim, ...], span: Span | None) -> tuple[range, ...]:
+        out: list[range] = []
+        at = 0
+        for dim, extent in enumerate(shape):
+            start, held = at, 1
+            while at < len(self.modes) and (at == start or held != extent):
+                held = held * self.modes[at]
+                at += 1
+            if held != extent:
+                refuse(
+                    "layout-shape",
+                    span,
+                    layout=self.text(),
+                    shape=shape_text(shape),
+                    axis=dim,
+                    extent=extent,
+                    reached=held,
+                )
+            out.append(range(start, at))
+        while at < len(self.modes) and self.modes[at] == 1 and out:
+            out[-1] = range(out[-1].start, at + 1)
+            at += 1
+        if at != len(self.modes):
+            refuse(
+                "layout-shape",
+                span,
+                layout=self.text(),
+                shape=shape_text(shape),
+                axis=len(shape),
+                extent=product(shape),
+                reached=product(self.modes),
+            )
+        return tuple(out)
+
+    def digits(self, shape: tuple[Dim, ...]) -> tuple[Digit, ...]:
+        """Each split as arithmetic on the logical axes of ``shape``."""
+        out: list[Digit] = []
+        for dim, group in enumerate(self.groups(shape)):
+            inner: Dim = 1
+            for mode in reversed(group):
+                axis = self.axes[mode]
+                if axis is not None:
+                    out.append(Digit(axis, dim, inner))
+                inner = inner * self.modes[mode]
+        return tuple(sorted(out, key=lambda d: (d.dim, -bounds(d.inner)[0])))
+
+    def local(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The shape of the part that one unit holds."""
+        return tuple(
+            product(self.modes[m] for m in group if self.axes[m] is None)
+            for group in self.groups(shape)
+        )
+
+    def attrs(self, axes: tuple[Axis, ...]) -> tuple[S | B | P, ...]:
+        """Per mesh axis: split, broadcast or partial (the record form)."""
+        kinds = dict(self.partial)
+        where = {a: i for i, a in enumerate(self.axes) if a is not None}
+        return tuple(
+            P(kinds[a]) if a in kinds else S(where[a]) if a in where else B() for a in axes
+        )
+
+    def layout(self) -> Layout | ComposedLayout:
+        """The layout without its distribution (default strides: row-major)."""
+        base = Layout(self.shape) if self.stride is None else Layout(self.shape, self.stride)
+        if self.swizzle is None and not self.offset:
+            return base
+        return ComposedLayout(self.swizzle, self.offset, base)
+
+    def text(self) -> str:
+        """As an author writes it."""
+        names = iter(f"{m} @ {a.name}" if a else str(m) for m, a in _zip(self.modes, self.axes))
+        body = _nest_text(_refill_text(self.shape, names))
+        if self.stride is not None:
+            body = f"({body}, {_nest_text(self.stride)})"
+        if self.offset:
+            body += f" + {self.offset}"
+        if self.swizzle is not None:
+            body += f" | {self.swizzle}"
+        if self.partial:
+            kinds = ", ".join(f'{a.name} @ P("{k}")' for a, k in self.partial)
+            body += f" @ {{{kinds}}}"
+        return body
+
+
+def _zip(
+    modes: tuple[Dim, ...], axes: tuple[Axis | None, ...]
+) -> Iterator[tuple[Dim, Axis | None]]:
+    return zip(modes, axes or (None,) * len(modes), strict=True)
+
+
+def _refill_text(nest: object, leaves: Iterator[str]) -> object:
+    if isinstance(nest, tuple):
+        return tuple(_refill_text(item, leaves) for item in nest)  # pyright: ignore[reportUnknownVariableType]
+    return next(leaves)
+
+
+def _nest_text(nest: object) -> str:
+    if not isinstance(nest, tuple):
+        return str(nest)
+    items = [_nest_text(item) for item in nest]  # pyright: ignore[reportUnknownVariableType]
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def shape_text(shape: tuple[Dim, ...]) -> str:
+    """A shape as an author writes it: ``(128, 64)``, ``(8,)``."""
+    return _nest_text(shape)
+
+
+def split_mode(extent: Dim, axis: Axis, span: Span | None = None) -> tuple[Dim, ...]:
+    """``extent @ axis`` as modes: (axis extent, rest), the rest omitted when it is 1.
+
+    Refuses an extent that the axis does not divide, naming the nearest that it does.
+    """
+    if extent == axis.extent:
+        return (extent,)
+    lo, hi = bounds(extent)
+    if isinstance(extent, Expr):
+        rest = extent // axis.extent
+        if rest * axis.extent != extent:
+            refuse(
+                "shard-indivisible",
+                span,
+                extent=extent,
+                axis=axis.name,
+                units=axis.extent,
+                nearest=f"a multiple of {axis.extent} (for example {axis.extent} * n)",
+            )
+        return (axis.extent, rest)
+    if extent % axis.extent:
+        below = int(lo) // axis.extent * axis.extent
+        above = below + axis.extent
+        nearest = f"{below} or {above}" if below else str(above)
+        refuse(
+            "shard-indivisible",
+            span,
+            extent=extent,
+            axis=axis.name,
+            units=axis.extent,
+            nearest=nearest,
+        )
+    assert hi == lo
+    return (axis.extent, extent // axis.extent)
+
+
+def from_digits(
+    shape: tuple[Dim, ...],
+    digits: tuple[Digit, ...],
+    partial: tuple[tuple[Axis, str], ...] = (),
+) -> ShardLayout:
+    """The layout with default strides whose splits are ``digits``; one nest per axis."""
+    tops: list[Nest] = []
+    axes: list[Axis | None] = []
+    for dim, extent in enumerate(shape):
+        splits = [d for d in digits if d.dim == dim]
+        splits.sort(key=lambda d: -bounds(d.inner)[0])
+        modes: list[Dim] = []
+        left = extent
+        for digit in splits:
+            block = digit.inner * digit.axis.extent
+            if left != block:
+                modes.append(left // block)
+                axes.append(None)
+            modes.append(digit.axis.extent)
+            axes.append(digit.axis)
+            left = digit.inner
+        if left != 1 or not modes:
+            modes.append(left)
+            axes.append(None)
+        tops.append(modes[0] if len(modes) == 1 else tuple(modes))
+    return ShardLayout(tuple(tops), axes=tuple(axes), partial=partial)

@@ -1,0 +1,1 @@
+"""From an author's file to the IR: declarations, parsing, loading, printing."""

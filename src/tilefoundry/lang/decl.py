@@ -1,0 +1,165 @@
+"""What the decorators record: functions and modules as declared, not yet parsed.
+
+Nothing is parsed at import; names and children are known at once, so that a twin can
+be held against its module where it is written.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.ir.mesh import Topology
+
+
+@dataclass(frozen=True)
+class RangePattern:
+    """A specialisation's range: ``lo <= dim <= hi``."""
+
+    dim: str
+    lo: int
+    hi: int
+
+
+@dataclass(eq=False)
+class FuncDecl:
+    """A function as declared: Python function, kind (``func`` or ``prim_func``), variants."""
+
+    fn: types.FunctionType
+    kind: str = "func"
+    target: Any = None
+    variants: list[tuple[RangePattern, FuncDecl]] = field(default_factory=list)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.fn.__name__
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """Parameter names, in order."""
+        code = self.fn.__code__
+        return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @property
+    def span(self) -> Span:
+        code = self.fn.__code__
+        return Span(code.co_filename, code.co_firstlineno)
+
+    def specialize(self, pattern: RangePattern) -> Callable[[Any], FuncDecl]:
+        """Decorator: the decorated body serves the range ``pattern``."""
+
+        def register(fn: Any) -> FuncDecl:
+            variant = fn if isinstance(fn, FuncDecl) else FuncDecl(fn, self.kind)
+            self.variants.append((pattern, variant))
+            return variant
+
+        return register
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return lambda *args, **kwargs: instance.__tilefoundry_call__(self, args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        refuse("func-called", self.span, name=self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleList:
+    """``n`` instances of a child module."""
+
+    module: type
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(eq=False)
+class ModuleDecl:
+    """A module as declared on class ``cls``."""
+
+    cls: type
+    entry: str
+    target: Any
+    topologies: tuple[Topology, ...]
+    funcs: dict[str, FuncDecl]
+    children: dict[str, type | ModuleList]
+    span: Span
+
+    def paths(self) -> Iterator[tuple[str, ModuleDecl]]:
+        """This module (path ``""``) and all below it, by attribute path (``layers.3``)."""
+        stack: list[tuple[str, ModuleDecl]] = [("", self)]
+        while stack:
+            path, decl = stack.pop(0)
+            yield path, decl
+            lead = f"{path}." if path else ""
+            for name, child in decl.children.items():
+                if isinstance(child, ModuleList):
+                    inner = declaration(child.module)
+                    stack += [(f"{lead}{name}.{i}", inner) for i in range(child.count)]
+                else:
+                    stack.append((lead + name, declaration(child)))
+
+
+def declaration(cls: type) -> ModuleDecl:
+    """The declaration that ``@module`` left on a class."""
+    return cls.__dict__["__tilefoundry__"]
+
+
+def is_module(obj: object) -> bool:
+    """Whether ``obj`` is a class decorated with ``@module``."""
+    return isinstance(obj, type) and isinstance(obj.__dict__.get("__tilefoundry__"), ModuleDecl)
+
+
+def func(fn: Any) -> FuncDecl:
+    """Decorator: an HIR function."""
+    return FuncDecl(fn)
+
+
+def prim_func(target: Any = None) -> Any:
+    """Decorator: a TIR function, as ``schedule finalize`` prints it."""
+    if isinstance(target, types.FunctionType):
+        return FuncDecl(target, "prim_func")
+    return lambda fn: FuncDecl(fn, "prim_func", target)
+
+
+def module(
+    entry: str = "", target: Any = None, topologies: tuple[Topology, ...] = ()
+) -> Callable[[type], type]:
+    """Decorator: a module of functions and child modules for one target."""
+
+    def decorate(cls: type) -> type:
+        variants: set[int] = set()
+        found = {n: v for n, v in vars(cls).items() if isinstance(v, FuncDecl)}
+        for decl in found.values():
+            variants |= {id(v) for _, v in decl.variants}
+        funcs = {n: v for n, v in found.items() if id(v) not in variants}
+        for name, decl in funcs.items():
+            decl.name = name
+        children: dict[str, type | ModuleList] = {
+            n: v for n, v in vars(cls).items() if isinstance(v, ModuleList) or is_module(v)
+        }
+        span = _class_span(cls, funcs)
+        start = entry or (next(iter(funcs)) if len(funcs) == 1 else "")
+        if start and start not in funcs and not callable(getattr(cls, start, None)):
+            known = " ".join(funcs) or "none"
+            refuse("module-entry", span, module=cls.__name__, entry=start, known=known)
+        decl = ModuleDecl(cls, start, target, tuple(topologies), funcs, children, span)
+        setattr(cls, "__tilefoundry__", decl)  # noqa: B010
+        return cls
+
+    return decorate
+
+
+def _class_span(cls: type, funcs: dict[str, FuncDecl]) -> Span:
+    import sys
+
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or "<unknown>"
+    line = getattr(cls, "__firstlineno__", None)
+    if line is None:
+        line = min((d.span.line for d in funcs.values()), default=1)
+    return Span(next((d.span.file for d in funcs.values()), file), line)

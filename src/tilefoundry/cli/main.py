@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.exceptions import Exit
 
 import tilefoundry
 from tilefoundry.cli.absent import ABSENT, absent
@@ -126,8 +127,12 @@ def _run(args: list[str]) -> int:
 
 def _answer(args: list[str], as_json: bool) -> int:
     try:
-        answer = cli.main(args, prog_name="tilefoundry", standalone_mode=False)
+        # Not `cli.main`: it has its own answers to a closed pipe and an interrupt.
+        with cli.make_context("tilefoundry", args) as context:
+            answer = cli.invoke(context)
         return answer if isinstance(answer, int) else ACCEPTED
+    except Exit as end:
+        return end.exit_code
     except Refusal as refusal:
         return _report(refusal, as_json)
     except click.ClickException as error:

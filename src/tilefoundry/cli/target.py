@@ -1,0 +1,250 @@
+"""The hardware known: list, show, add and remove target documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from tilefoundry.cli.help import epilog
+from tilefoundry.cli.output import emit, write_whole
+from tilefoundry.cli.source import json_option, out_argument
+from tilefoundry.diag import Refusal, refuse
+
+if TYPE_CHECKING:
+    from tilefoundry.targets import Architecture, Device, Fact, Target
+    from tilefoundry.targets.load import Found
+
+
+@click.group(
+    "target",
+    epilog=epilog(
+        ("tilefoundry target list", "tilefoundry target show nvidia.h200_sxm"),
+        {1: "a document is refused, or none has that id"},
+    ),
+)
+def command() -> None:
+    """The hardware known: list, show, add and remove target documents.
+
+    A Device document states the figures of one piece of hardware, an Architecture
+    document what all of its kind share. `tilefoundry spec targets` says what they hold.
+    """
+
+
+@command.command(
+    "list",
+    epilog=epilog(
+        ("tilefoundry target list", "tilefoundry target list -"),
+    ),
+)
+@out_argument()
+@json_option
+def list_command(out: str | None, as_json: bool) -> None:
+    """Every document that can be asked for: id, kind, family, whose it is, name."""
+    from tilefoundry.targets.load import documents
+
+    rows = [_row(found) for found in documents()]
+    widths = [max(len(row[key]) for row in rows) for key in ("id", "kind", "family", "place")]
+    lines = [
+        "  ".join([*(v.ljust(w) for v, w in zip(row.values(), widths, strict=False)), row["name"]])
+        for row in rows
+    ]
+    emit({"documents": rows}, "\n".join(lines), as_json, out)
+
+
+def _row(found: Found) -> dict[str, str]:
+    from tilefoundry.targets.load import load_document
+
+    try:
+        document = load_document(found.id)
+    except Refusal as refusal:
+        # One bad document of the user's may not hide the others.
+        codes = " ".join(dict.fromkeys(diag.code for diag in refusal.diags))
+        return _cells(found, "-", "-", f"refused: {codes}")
+    return _cells(found, _kind(document), document.family, document.name)
+
+
+def _cells(found: Found, kind: str, family: str, name: str) -> dict[str, str]:
+    return {"id": found.id, "kind": kind, "family": family, "place": found.place, "name": name}
+
+
+def _kind(document: Architecture | Device) -> str:
+    from tilefoundry.targets import Device
+
+    return "device" if isinstance(document, Device) else "architecture"
+
+
+@command.command(
+    "show",
+    epilog=epilog(
+        (
+            "tilefoundry target show nvidia.h200_sxm",
+            "tilefoundry target show nvidia.sm90 sm90.txt",
+        )
+    ),
+)
+@click.argument("id", metavar="ID")
+@out_argument()
+@json_option
+def show_command(id: str, out: str | None, as_json: bool) -> None:
+    """Every fact of a document, with its value, unit, origin, source and conditions.
+
+    A device is shown with the facts of its architecture; each fact names the document
+    that states it. A fact that nobody knows is shown as unavailable, with the reason.
+    """
+    from tilefoundry.targets import Device, load_target
+    from tilefoundry.targets.load import load_document
+
+    document = load_document(id)
+    if isinstance(document, Device):
+        record, lines = _target(load_target(id))
+    else:
+        record, lines = _architecture(document)
+    emit(record, "\n".join(lines), as_json, out)
+
+
+def _target(target: Target) -> tuple[dict[str, object], list[str]]:
+    record, lines = _architecture(target.device.architecture)
+    head = {"id": target.id, "kind": "device", "family": target.family, "name": target.name}
+    record |= head | {
+        "architecture": target.architecture,
+        "storages": [_storage(s.name, s.level, s.pool, s.memory) for s in target.storages.values()],
+        "facts": [fact.record() for fact in target.facts()],
+    }
+    lines = [
+        _line("# target", head | {"architecture": target.architecture}),
+        *(line for line in lines if line.startswith(("# levels", "# capabilities"))),
+        *(_line("# storage", storage) for storage in _dicts(record["storages"])),
+        *(line for line in lines if line.startswith("# cache")),
+        *map(_fact, target.facts()),
+    ]
+    return record, lines
+
+
+def _architecture(document: Architecture) -> tuple[dict[str, object], list[str]]:
+    shape = document.shape
+    head = {"id": document.id, "kind": "architecture", "family": document.family}
+    facts = [document.facts[path] for path in sorted(document.facts)]
+    record: dict[str, object] = {
+        **head,
+        "name": document.name,
+        "levels": list(shape.levels),
+        "optional_levels": list(shape.optional),
+        "processor": shape.processor,
+        "processor_level": shape.processor_level,
+        "capabilities": list(document.capabilities),
+        "storages": [_storage(s.name, s.level, s.pool, s.memory) for s in shape.storages],
+        "caches": [{"name": name, "scope": scope} for name, scope in shape.caches.items()],
+        "facts": [fact.record() for fact in facts],
+    }
+    levels = [f"{n} (optional)" if n in shape.optional else n for n in shape.levels]
+    lines = [
+        _line("# target", head | {"name": document.name}),
+        f"# levels {' > '.join(levels)}; {shape.processor_level} runs on: {shape.processor}",
+        f"# capabilities {' '.join(document.capabilities)}",
+        *(_line("# storage", storage) for storage in _dicts(record["storages"])),
+        *(_line("# cache", cache) for cache in _dicts(record["caches"])),
+        *map(_fact, facts),
+    ]
+    return record, lines
+
+
+def _dicts(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _storage(
+    name: str, level: str | None, pool: str | None, memory: str | None
+) -> dict[str, object]:
+    return {"name": name, "level": level, "pool": pool, "memory": memory}
+
+
+def _fact(fact: Fact) -> str:
+    record = fact.record()
+    return _line(f"fact {record.pop('path')}", record)
+
+
+def _line(start: str, fields: Mapping[str, object]) -> str:
+    """``start key=value ...``; words with a space are quoted, an absent value is ``-``."""
+    return " ".join([start, *(f"{key}={_word(value)}" for key, value in fields.items())])
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "-"
+    text = str(value)
+    plain = text.isprintable() and not any(c in text for c in ' "=')
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+@command.command(
+    "add",
+    epilog=epilog(
+        (
+            "tilefoundry target add box.toml",
+            "tilefoundry target add box.toml --replace",
+        ),
+        {1: "the document is refused; nothing was written"},
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.option("--replace", is_flag=True, help="Replace your document of the same id.")
+@json_option
+def add_command(file: str, replace: bool, as_json: bool) -> None:
+    """Check a document and keep it in your own folder.
+
+    The folder is $TILEFOUNDRY_HOME/targets (by default ~/.tilefoundry/targets). A
+    document is read only where its id is named: adding one changes no other answer.
+    """
+    from tilefoundry.targets.load import find_document, home, read_file
+
+    text, document = read_file(file)
+    found = find_document(document.id)
+    if found and found.place != "user":
+        refuse("target-taken", id=document.id, place=found.place)
+    if found and not replace:
+        refuse("target-exists", id=document.id)
+    folder = home()
+    path = folder / f"{document.id}.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _unwritable(folder, error)
+    write_whole(str(path), text)
+    record = {
+        "id": document.id,
+        "kind": _kind(document),
+        "family": document.family,
+        "replaced": found is not None,
+        "path": str(path),
+    }
+    verb = "replaced" if found else "added"
+    text = f"{verb} {document.id} ({_kind(document)}, family {document.family})\n  file: {path}"
+    emit(record, text, as_json)
+
+
+@command.command("remove", epilog=epilog(("tilefoundry target remove acme.box",)))
+@click.argument("id", metavar="ID")
+@json_option
+def remove_command(id: str, as_json: bool) -> None:
+    """Remove a document that you added; shipped ones stay."""
+    from tilefoundry.targets.load import find_document, unknown
+
+    found = find_document(id)
+    if found is None:
+        unknown(id)
+    if found.place != "user":
+        refuse("target-not-yours", id=id, place=found.place)
+    try:
+        found.path.unlink()
+    except OSError as error:
+        _unwritable(found.path, error)
+    emit({"id": id, "path": str(found.path)}, f"removed {id}\n  file: {found.path}", as_json)
+
+
+def _unwritable(path: Path, error: OSError) -> NoReturn:
+    refuse("output-unwritable", path=path, reason=(error.strerror or str(error)).lower())

@@ -1,0 +1,1 @@
+"""The matrix coprocessor of Apple silicon."""

@@ -1,0 +1,1 @@
+"""CPUs: cores with vector registers, some with tile registers."""

@@ -1,0 +1,211 @@
+"""Finding documents by id: shipped ones first, then the user's, then installed packages'.
+
+A document is read only when its id is asked for, so that adding one changes nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.targets.document import ID, LONGEST_ID, Architecture, Device, read_document
+from tilefoundry.targets.fact import Family
+from tilefoundry.targets.target import Target
+
+SHIPPED = Path(__file__).parent
+GROUP = "tilefoundry.targets"
+"""Entry points of this group name a family (their name) and its package (their value)."""
+MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document's file and whose it is: ``shipped``, ``user`` or ``package``."""
+
+    id: str
+    path: Path
+    place: str
+
+
+def home() -> Path:
+    """The user's folder of documents: ``$TILEFOUNDRY_HOME/targets``, by default under ``~``."""
+    base = os.environ.get("TILEFOUNDRY_HOME")
+    return (Path(base) if base else Path.home() / ".tilefoundry") / "targets"
+
+
+def load_target(id: str, span: Span | None = None) -> Target:
+    """The target of the Device document ``id``.
+
+    Refuses, at ``span``, an id that nothing has (``target-unknown``) or that an
+    Architecture document has (``target-kind``); at its own lines, a document that is
+    not valid.
+    """
+    document = load_document(id, span)
+    if isinstance(document, Architecture):
+        refuse("target-kind", span, id=id, found="architecture", wanted="device")
+    return _composed(document)
+
+
+def load_architecture(id: str) -> Architecture:
+    """The Architecture document ``id``; refuses as :func:`load_target` does."""
+    document = load_document(id)
+    if isinstance(document, Device):
+        refuse("target-kind", id=id, found="device", wanted="architecture")
+    return document
+
+
+def load_document(id: str, span: Span | None = None) -> Architecture | Device:
+    """The document ``id``, from memory if its files have not changed."""
+    found = find_document(id)
+    if found is None:
+        unknown(id, span)
+    return _read_found(found)
+
+
+def unknown(id: str, span: Span | None = None) -> NoReturn:
+    """Refuse ``id``, naming what there is."""
+    import difflib
+
+    known = [found.id for found in documents()]
+    near = difflib.get_close_matches(id, known, 1, 0.0)[0]
+    refuse("target-unknown", span, id=id, known=" ".join(known), near=near)
+
+
+def find_document(id: str) -> Found | None:
+    """Where the document ``id`` is, or None; reads no document."""
+    if not ID.fullmatch(id) or len(id) > LONGEST_ID:
+        return None
+    return _shipped().get(id) or _in_folder(home(), "user").get(id) or _packaged(id)
+
+
+def documents() -> Iterator[Found]:
+    """Every document that can be asked for, in order of id; reads none."""
+    every = {found.id: found for folder in _package_folders() for found in folder.values()}
+    every |= _in_folder(home(), "user") | _shipped()
+    return (every[id] for id in sorted(every))
+
+
+def read_file(path: str | Path, shown: str | None = None) -> tuple[str, Architecture | Device]:
+    """Text and document of any file; ``shown`` names it in refusals."""
+    file = shown or str(path)
+    text = _text(Path(path), file)
+    return text, read_document(text, file, family_of, _architecture_of)
+
+
+def family_of(name: str) -> Family | None:
+    """The family ``name`` of this package or of an installed one."""
+    if (SHIPPED / name / "schema.py").is_file():
+        return importlib.import_module(f"{__package__}.{name}.schema").FAMILY
+    for family, module in _entry_points():
+        if family == name:
+            return importlib.import_module(f"{module}.schema").FAMILY
+    return None
+
+
+# ---- reading
+
+
+def _read_found(found: Found) -> Architecture | Device:
+    file = str(found.path)
+    if found.place == "shipped":
+        file = str(found.path.relative_to(SHIPPED.parent.parent))
+    try:
+        state = found.path.stat()
+    except OSError as error:
+        _unreadable(file, error)
+    document = _read_once(found, file, state.st_mtime_ns, state.st_size)
+    if isinstance(document, Device):
+        # The device was checked against the architecture that was there; it may be new.
+        now = _architecture_of(document.architecture.id)
+        if now is not document.architecture:
+            _read_once.cache_clear()
+            document = _read_once(found, file, state.st_mtime_ns, state.st_size)
+    return document
+
+
+@cache
+def _read_once(found: Found, file: str, mtime_ns: int, size: int) -> Architecture | Device:
+    _, document = read_file(found.path, file)
+    if document.id != found.id:
+        refuse("target-misfiled", file=file, id=document.id)
+    return document
+
+
+@cache
+def _composed(device: Device) -> Target:
+    return Target(device)
+
+
+def _architecture_of(id: str) -> Architecture | None:
+    found = find_document(id)
+    document = _read_found(found) if found else None
+    return document if isinstance(document, Architecture) else None
+
+
+def _text(path: Path, file: str) -> str:
+    try:
+        # Opened only if a file: a pipe would never end.
+        if not path.is_file():
+            reason = "it is a folder" if path.is_dir() else "there is no such file"
+            refuse("target-unreadable", file=file, reason=reason)
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            refuse("target-unreadable", file=file, reason=f"it is over {MOST_BYTES} bytes")
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        refuse("target-unreadable", file=file, reason="it is not UTF-8")
+    except (OSError, ValueError) as error:
+        _unreadable(file, error)
+
+
+def _unreadable(file: str, error: Exception) -> NoReturn:
+    words = getattr(error, "strerror", None) or str(error)
+    refuse("target-unreadable", file=file, reason=words.lower())
+
+
+# ---- finding
+
+
+@cache
+def _shipped() -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    for folder in SHIPPED.glob("*/facts"):
+        found |= _in_folder(folder, "shipped")
+    return found
+
+
+def _in_folder(folder: Path, place: str) -> dict[str, Found]:
+    try:
+        paths = sorted(folder.glob("*.toml"))
+    except OSError:
+        return {}
+    stems = [(path.name.removesuffix(".toml"), path) for path in paths]
+    return {id: Found(id, path, place) for id, path in stems if ID.fullmatch(id)}
+
+
+def _entry_points() -> list[tuple[str, str]]:
+    from importlib.metadata import entry_points
+
+    return sorted((point.name, point.value) for point in entry_points(group=GROUP))
+
+
+def _package_folders() -> Iterator[dict[str, Found]]:
+    for _, module in _entry_points():
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError):
+            continue  # a package that is not there has no documents
+        for folder in (spec and spec.submodule_search_locations) or ():
+            yield _in_folder(Path(folder) / "facts", "package")
+
+
+def _packaged(id: str) -> Found | None:
+    return next((folder[id] for folder in _package_folders() if id in folder), None)

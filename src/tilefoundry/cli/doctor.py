@@ -52,7 +52,7 @@ def command(probe: bool, as_json: bool) -> int:
     --torch imports torch, in a process of its own.
     """
     findings = [_python(), _torch(), *([_devices()] if probe else []), _c_compiler(), _nvcc()]
-    findings += [_driver(), _processor(), _features()]
+    findings += [_driver(), Finding("processor", True, processor(), ""), _features()]
     targets = _targets()
     exit = 0 if all(finding.there for finding in targets) else 4
     findings += targets
@@ -138,10 +138,11 @@ def _cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in rows}
 
 
-def _processor() -> Finding:
+def processor() -> str:
+    """The processor's model and how many cores this process may use."""
     model = _cpuinfo().get("model name") or platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-    return Finding("processor", True, f"{model}, {cores} cores usable", "")
+    return f"{model}, {cores} cores usable"
 
 
 def _features() -> Finding:

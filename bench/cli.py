@@ -1,0 +1,154 @@
+"""Cold-process times of the command against their budgets.
+
+    python bench/cli.py            prints the table
+    python bench/cli.py --write    also keeps it as JSON under bench/results/
+
+Each figure is the median of nine runs of a fresh process, which is what an agent waits for.
+A budget holds for a machine of two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import tilefoundry
+from tilefoundry.cli.main import VERBS
+
+RUNS = 9
+REPOSITORY = Path(__file__).parents[1]
+MODELS = Path(tilefoundry.__file__).parent / "models"
+STATIC = ("--compute-cost", "--memory", "--roofline")
+
+CHAIN = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+
+@module(
+    entry="chain",
+    target=CudaTarget("nvidia.h200_sxm"),
+    topologies=(Topology("cta", 256), Topology("thread", 256)),
+)
+class Placed:
+    @func
+    def chain(x: Tensor[(1, 4096, 2048), "f16"]):
+        with Mesh(("cta",), layout=(8, 32), names=("row", "col")) as cta:
+            with Mesh(("thread",), layout=(32, 8), names=("row", "col")) as thread:
+                xr = tf.reshard(x, (1, 8 @ cta.row, 16, 32 @ thread.row,
+                                    32 @ cta.col, 8 @ thread.col, 8), "rmem")
+                a = tf.mul(xr, xr)
+                b = tf.add(a, xr)
+                return tf.reshard(tf.mul(b, xr),
+                                  (1, 8 @ cta.row, 16, 32 @ thread.row,
+                                   32 @ cta.col, 8 @ thread.col, 8), "gmem")
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line, its budget in seconds, the exit code it must end with."""
+
+    args: tuple[str, ...]
+    budget: float
+    exit: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case as measured, in seconds."""
+
+    command: str
+    median: float
+    fastest: float
+    budget: float
+    within: bool
+
+
+def cases(chain: str) -> list[Case]:
+    """What there is to time in this version."""
+    found = [
+        Case(("--help",), 0.15),
+        Case(("tutorial",), 0.2),
+        Case(("explain", "shard-indivisible"), 0.2),
+        Case(("spec",), 0.2),
+        Case(("target", "list"), 0.4),
+        Case(("analyze", chain, *STATIC), 0.4),
+    ]
+    found += [
+        Case(("analyze", str(model), *STATIC, "--dim", "ctx_len=37"), 1.0)
+        for model in sorted(MODELS.glob("qwen3*.py"))
+    ]
+    return [c for c in found if c.args[0] == "--help" or (VERBS / f"{c.args[0]}.py").is_file()]
+
+
+def measure(case: Case) -> Row:
+    """Time ``case``, refusing to time a command that does not end as it should."""
+    line = [sys.executable, "-m", "tilefoundry", *case.args]
+    times: list[float] = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        done = subprocess.run(line, capture_output=True, encoding="utf-8")
+        times.append(time.perf_counter() - start)
+        if done.returncode != case.exit:
+            sys.exit(f"{' '.join(case.args)} ended with {done.returncode}:\n{done.stderr}")
+    median = statistics.median(times)
+    shown = " ".join(Path(a).name if a.endswith(".py") else a for a in case.args)
+    return Row(shown, round(median, 4), round(min(times), 4), case.budget, median <= case.budget)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="keep the result as JSON")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Path(folder) / "chain.py"
+        chain.write_text(CHAIN, encoding="utf-8")
+        rows = [measure(case) for case in cases(str(chain))]
+    width = max(len(row.command) for row in rows)
+    print(f"{'command':<{width}}  median  budget")
+    for row in rows:
+        verdict = "" if row.within else "  OVER"
+        print(f"{row.command:<{width}}  {row.median:5.3f}s  {row.budget:5.2f}s{verdict}")
+    if write:
+        keep(rows)
+    sys.exit(0 if all(row.within for row in rows) else 1)
+
+
+def keep(rows: list[Row]) -> None:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
+    ).stdout.strip()
+    now = datetime.now(UTC)
+    record = {
+        "date": now.isoformat(timespec="seconds"),
+        "commit": commit,
+        "machine": machine(),
+        "python": platform.python_version(),
+        "runs": RUNS,
+        "unit": "s",
+        "rows": [asdict(row) for row in rows],
+    }
+    path = REPOSITORY / "bench" / "results" / f"cli-{now:%Y%m%d}-{commit}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(path.relative_to(REPOSITORY))
+
+
+def machine() -> dict[str, object]:
+    from tilefoundry.cli.doctor import processor
+
+    return {"processor": processor(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Imports point left only, whether written at the top of a file or in a function."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from sources import PACKAGE, trees
+
+ORDER = [
+    {"diag", "quantity"},
+    {"layout"},
+    {"ir"},
+    {"ops"},
+    {"targets", "target"},
+    {"lang", "check", "analyze", "evaluate", "dsl", "runtime"},
+    {"models"},
+    {"tir"},
+    {"emit"},  # targets/*/emit.py
+    {"build", "judge", "profile"},
+    {"cli", "__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+
+
+def part(module):
+    """The part of the package that a dotted module or a path within it belongs to."""
+    if len(module) == 3 and module[0] == "targets" and module[2].startswith("emit"):
+        return "emit"
+    return module[0]
+
+
+def imported(path, tree):
+    """Dotted names within the package that a file imports, with their lines."""
+    here = path.parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("tilefoundry."):
+                    yield alias.name.split(".")[1:], node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = list(here[: len(here) - node.level + 1])
+            elif node.module and node.module.split(".")[0] == "tilefoundry":
+                base = []
+            else:
+                continue
+            below = (node.module or "").split(".")
+            dotted = base + [name for name in below if name and name != "tilefoundry"]
+            if dotted:
+                yield dotted, node.lineno
+            else:
+                yield from (([alias.name], node.lineno) for alias in node.names)
+
+
+def own(path):
+    module = [*path.parts[:-1], path.stem]
+    return module[:-1] if module[-1] == "__init__" and len(module) > 1 else module
+
+
+FILES = [path for path in trees() if path != Path("__init__.py")]
+
+
+def test_every_part_has_a_place():
+    parts = {path.parts[0].removesuffix(".py") for path in FILES}
+    assert parts <= set(RANK), "give each part of the package a place in ORDER"
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_left(path):
+    here = part(own(path))
+    wrong = []
+    for dotted, line in imported(path, trees()[path]):
+        if not (PACKAGE / dotted[0]).is_dir() and not (PACKAGE / f"{dotted[0]}.py").is_file():
+            continue  # a value of the package itself, such as its version
+        there = part(dotted)
+        if RANK[there] > RANK[here]:
+            wrong.append(f"{path}:{line} imports {'.'.join(dotted)}: {here} stands before {there}")
+    assert wrong == []
+
+
+def test_layout_and_diag_stand_alone():
+    allowed = {"diag": {"diag"}, "quantity": {"quantity"}, "layout": {"layout", "diag"}}
+    for path in FILES:
+        here = part(own(path))
+        if here in allowed:
+            seen = {part(dotted) for dotted, _ in imported(path, trees()[path])}
+            assert seen <= allowed[here], path

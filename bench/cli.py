@@ -107,7 +107,7 @@ def measure(case: Case) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Cold-process times of the command.")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as folder:

@@ -73,9 +73,10 @@ def test_every_raised_code_fills_its_templates():
         if not plain or any(keyword.arg is None for keyword in node.keywords):
             continue
         given = {keyword.arg for keyword in node.keywords} - WITHOUT_FIELDS
-        for code in sorted(constants(node.args[0]) & known if node.args else ()):
-            if lack := fields(code) - given:
-                lacking.append(f"{place}: {code} lacks {sorted(lack)}")
+        codes = sorted(constants(node.args[0]) & known) if node.args else []
+        lacking += [
+            f"{place}: {code} lacks {lack}" for code in codes if (lack := fields(code) - given)
+        ]
     assert lacking == []
 
 

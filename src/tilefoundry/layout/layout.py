@@ -11,13 +11,14 @@ from tilefoundry.layout import inttuple
 from tilefoundry.layout.inttuple import IntTuple, Leaf, compact_strides, congruent, is_tuple
 from tilefoundry.layout.swizzle import Swizzle
 
-_NOT_INTEGERS = (bool, float, complex, str, bytes, list, dict, set, frozenset, type(None))
+_NOT_INTEGERS = (bool, float, complex, str, bytes, list)
 
 
 def _check_leaves(what: str, t: IntTuple) -> None:
     for leaf in inttuple.flatten(t):
         negative = isinstance(leaf, int) and leaf < 0
-        if negative or isinstance(leaf, _NOT_INTEGERS):
+        number = hasattr(leaf, "__mul__") and not isinstance(leaf, _NOT_INTEGERS)
+        if negative or not number:
             value = f"{leaf!r}"
             refuse("layout-extent", what=what, value=value, whole=inttuple.text(t))
 
@@ -175,8 +176,10 @@ class Layout:
         """The layout moved by ``offset`` elements."""
         return ComposedLayout(None, offset, self)
 
-    def __or__(self, swizzle: Swizzle) -> ComposedLayout:
+    def __or__(self, swizzle: object) -> ComposedLayout:
         """The layout with its byte addresses permuted by ``swizzle``."""
+        if not isinstance(swizzle, Swizzle):
+            refuse("layout-swizzle", swizzle=swizzle, nearest="Swizzle(3, 4, 3)")
         return ComposedLayout(swizzle, 0, self)
 
     def __repr__(self) -> str:
@@ -199,6 +202,9 @@ class ComposedLayout:
     layout: Layout
 
     def __post_init__(self) -> None:
+        if is_tuple(self.offset):
+            whole = inttuple.text(self.offset)
+            refuse("layout-extent", what="offset", value=whole, whole=whole)
         _check_leaves("offset", self.offset)
 
     @property
@@ -251,8 +257,10 @@ class ComposedLayout:
             )
         return ComposedLayout(None, self.offset + offset, self.layout)
 
-    def __or__(self, swizzle: Swizzle) -> ComposedLayout:
+    def __or__(self, swizzle: object) -> ComposedLayout:
         """With its byte addresses permuted by ``swizzle``; one swizzle at most."""
+        if not isinstance(swizzle, Swizzle):
+            refuse("layout-swizzle", swizzle=swizzle, nearest="Swizzle(3, 4, 3)")
         if self.swizzle is not None:
             refuse(
                 "layout-swizzle-order",

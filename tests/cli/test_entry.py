@@ -70,7 +70,8 @@ def test_internal_error_as_json(tmp_path):
 def test_internal_error_shown_when_debugging():
     done = python(FAULTY.format(error="RuntimeError('x')"), "explain", TILEFOUNDRY_DEBUG="1")
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    assert done.returncode == 1  # the interpreter's own
+    assert done.stderr.endswith("\nRuntimeError: x\n")
+    assert done.returncode == 70
 
 
 def test_interrupt():

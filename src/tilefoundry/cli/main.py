@@ -23,7 +23,7 @@ import tilefoundry
 from tilefoundry.cli.absent import ABSENT, absent
 from tilefoundry.cli.help import WIDTH, epilog
 from tilefoundry.cli.output import discard_stdout, json_text, prepare_streams, say
-from tilefoundry.diag import ACCEPTED, Diag, Refusal, refuse
+from tilefoundry.diag import ACCEPTED, BUG, Diag, Refusal, refuse
 
 VERBS = Path(__file__).parent
 DEFINES_COMMAND = re.compile(r"^(def command\(|command\b[^=\n]*=)", re.MULTILINE)
@@ -121,7 +121,8 @@ def _run(args: list[str]) -> int:
     except Exception as error:
         say()  # a stdout that cannot be written is no bug of ours: refused here
         if os.environ.get("TILEFOUNDRY_DEBUG") == "1":
-            raise
+            sys.excepthook(type(error), error, error.__traceback__)
+            return BUG
         return _report(Refusal(_bug(error)), as_json)
 
 

@@ -209,6 +209,8 @@ def add_command(file: str, replace: bool, as_json: bool) -> None:
     if found and not replace:
         refuse("target-exists", id=document.id)
     folder = home()
+    if folder.parts[0] == "~":  # a user without a home folder
+        refuse("output-unwritable", path=folder, reason="set TILEFOUNDRY_HOME, there is no home")
     path = folder / f"{document.id}.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)

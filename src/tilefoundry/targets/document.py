@@ -315,7 +315,8 @@ class _Reader:
         names = tuple(s.name for s in architecture.shape.storages if s.memory is None)
         table = self.table(tree, "storages", required=bool(names))
         self.keys(table, "storages", names)
-        memories = {name: self.string(table, "storages", name) for name in names if table}
+        stated = names if "storages" in tree else ()
+        memories = {name: self.string(table, "storages", name) for name in stated}
         for name, memory in memories.items():
             self.one_of(memory, f"storages.{name}", family.memories)
         return {name: memory for name, memory in memories.items() if memory in family.memories}
@@ -435,8 +436,9 @@ KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
 
 def _line_of(text: str, key: str) -> int:
-    """The line that states ``key``, or the nearest table around it, counted from 1."""
-    best, depth, table = 1, 0, ""
+    """The first line that states ``key`` or something in it, else the nearest table around
+    it; counted from 1."""
+    nearest, depth, table = 1, 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := HEADER.match(line):
             table = stated = _plain(header[1])
@@ -444,9 +446,11 @@ def _line_of(text: str, key: str) -> int:
             stated = _plain(f"{table}.{assigned[1]}" if table else assigned[1])
         else:
             continue
-        if (key == stated or key.startswith(stated + ".")) and len(stated) > depth:
-            best, depth = number, len(stated)
-    return best
+        if f"{stated}.".startswith(f"{key}."):
+            return number
+        if key.startswith(f"{stated}.") and len(stated) > depth:
+            nearest, depth = number, len(stated)
+    return nearest
 
 
 def _plain(dotted: str) -> str:

@@ -36,8 +36,8 @@ class Found:
 
 def home() -> Path:
     """The user's folder of documents: ``$TILEFOUNDRY_HOME/targets``, by default under ``~``."""
-    base = os.environ.get("TILEFOUNDRY_HOME")
-    return (Path(base) if base else Path.home() / ".tilefoundry") / "targets"
+    base = os.environ.get("TILEFOUNDRY_HOME") or os.path.expanduser("~/.tilefoundry")
+    return Path(base, "targets")
 
 
 def load_target(id: str, span: Span | None = None) -> Target:
@@ -96,7 +96,7 @@ def read_file(path: str | Path, shown: str | None = None) -> tuple[str, Architec
     """Text and document of any file; ``shown`` names it in refusals."""
     file = shown or str(path)
     text = _text(Path(path), file)
-    return text, read_document(text, file, family_of, _architecture_of)
+    return text, read_document(text, file, family_of, architecture_of)
 
 
 def family_of(name: str) -> Family | None:
@@ -107,6 +107,13 @@ def family_of(name: str) -> Family | None:
         if family == name:
             return importlib.import_module(f"{module}.schema").FAMILY
     return None
+
+
+def architecture_of(id: str) -> Architecture | None:
+    """The Architecture document ``id``, or None if there is none."""
+    found = find_document(id)
+    document = _read_found(found) if found else None
+    return document if isinstance(document, Architecture) else None
 
 
 # ---- reading
@@ -123,7 +130,7 @@ def _read_found(found: Found) -> Architecture | Device:
     document = _read_once(found, file, state.st_mtime_ns, state.st_size)
     if isinstance(document, Device):
         # The device was checked against the architecture that was there; it may be new.
-        now = _architecture_of(document.architecture.id)
+        now = architecture_of(document.architecture.id)
         if now is not document.architecture:
             _read_once.cache_clear()
             document = _read_once(found, file, state.st_mtime_ns, state.st_size)
@@ -141,12 +148,6 @@ def _read_once(found: Found, file: str, mtime_ns: int, size: int) -> Architectur
 @cache
 def _composed(device: Device) -> Target:
     return Target(device)
-
-
-def _architecture_of(id: str) -> Architecture | None:
-    found = find_document(id)
-    document = _read_found(found) if found else None
-    return document if isinstance(document, Architecture) else None
 
 
 def _text(path: Path, file: str) -> str:

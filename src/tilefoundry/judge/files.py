@@ -1,0 +1,99 @@
+"""Files of tensors: ``.pt``, ``.safetensors``, ``.npy``, held against what is declared."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import DTYPES, DType
+from tilefoundry.judge.numbers import stored
+from tilefoundry.judge.safetensors import entries
+from tilefoundry.judge.tensor import RawTensor, Shape, spell
+
+BROKEN = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    pickle.UnpicklingError,
+)
+"""What torch and numpy raise on a file that is not one of theirs."""
+NUMPY = {np.dtype(d.torch): d for d in DTYPES.values() if hasattr(np, d.torch or "-")}
+NUMPY[np.dtype(np.bool_)] = DTYPES["bool"]
+
+
+def read_tensor(path: str, what: str, name: str) -> RawTensor:
+    """The tensor of a file; ``what`` names its part in messages, ``name`` picks one of several.
+
+    ``.pt`` is read by ``torch.load(weights_only=True)``, which executes nothing.
+    """
+    if not Path(path).is_file():
+        _unreadable(path, what, "there is no such file")
+    suffix = Path(path).suffix
+    if suffix in (".pt", ".pth"):
+        return _from_torch(path, what)
+    if suffix == ".npy":
+        return _from_numpy(path, what)
+    if suffix == ".safetensors":
+        found = entries(path, what)
+        if len(found) != 1 and name not in found:
+            held = " ".join(sorted(found)) or "nothing"
+            _unreadable(path, what, f"it holds {held}; one tensor or one called {name} is needed")
+        return (found.get(name) or next(iter(found.values()))).read()
+    _unreadable(path, what, "files of tensors end in .pt, .safetensors or .npy")
+
+
+def _from_torch(path: str, what: str) -> RawTensor:
+    import torch
+
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except BROKEN as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        _unreadable(path, what, f"torch.load(weights_only=True) says: {first[:120]}")
+    if not isinstance(found, torch.Tensor):
+        _unreadable(path, what, f"it holds a {type(found).__name__}, not a tensor")
+    names = {getattr(torch, d.torch): d for d in DTYPES.values() if hasattr(torch, d.torch or "-")}
+    if found.dtype not in names or found.layout != torch.strided:
+        _unreadable(path, what, f"it holds a tensor of {found.dtype}, {found.layout}")
+    data = found.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return RawTensor.from_bytes(names[found.dtype], tuple(found.shape), data.data)
+
+
+def _from_numpy(path: str, what: str) -> RawTensor:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except BROKEN:
+        _unreadable(path, what, "it is not an .npy file of numbers")
+    if not isinstance(found, np.ndarray) or found.dtype.newbyteorder("=") not in NUMPY:
+        kind = getattr(found, "dtype", type(found).__name__)
+        _unreadable(path, what, f"it holds {kind}")
+    dtype = NUMPY[found.dtype.newbyteorder("=")]
+    flat = np.ascontiguousarray(found).reshape(-1).astype(stored(dtype))
+    return RawTensor(dtype, found.shape, flat)
+
+
+def hold(
+    what: str, path: str, found: tuple[DType, Shape], dtype: DType, shape: Shape | None
+) -> None:
+    """Refuse a file's tensor of another element type or shape than declared."""
+    if found[0] != dtype:
+        refuse("check-file-dtype", None, what=what, path=path, expected=dtype, found=found[0])
+    if shape is not None and found[1] != shape:
+        refuse(
+            "check-file-shape", None, what=what, path=path, expected=spell(shape),
+            found=spell(found[1]),
+        )  # fmt: skip
+
+
+def _unreadable(path: str, what: str, why: str) -> NoReturn:
+    refuse("check-file-unreadable", None, what=what, path=path, why=why)

@@ -1,0 +1,147 @@
+"""Element types in numpy: raw bytes to values and back, spacings, distances in ulp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+STORED: dict[str, str] = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "f16": "<f2",
+    "bf16": "<u2",
+    "fp8e4m3": "u1",
+    "fp8e5m2": "u1",
+    "f8e8m0": "u1",
+    "i64": "<i8",
+    "i32": "<i4",
+    "i16": "<i2",
+    "i8": "i1",
+    "u8": "u1",
+    "bool": "u1",
+}
+"""How numpy holds each element type; a float that numpy lacks is held as its bits."""
+
+
+@dataclass(frozen=True)
+class FloatForm:
+    """Bits of a float's exponent and mantissa; ``infinite``: its top exponent holds infinity."""
+
+    exponent: int
+    mantissa: int
+    signed: bool = True
+    infinite: bool = True
+
+
+FORMS = {
+    "f64": FloatForm(11, 52),
+    "f32": FloatForm(8, 23),
+    "f16": FloatForm(5, 10),
+    "bf16": FloatForm(8, 7),
+    "fp8e5m2": FloatForm(5, 2),
+    "fp8e4m3": FloatForm(4, 3, infinite=False),
+    "f8e8m0": FloatForm(8, 0, signed=False, infinite=False),
+}
+
+
+def stored(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of the raw elements; refuses element types that share a byte."""
+    if dtype.name not in STORED:
+        refuse("check-dtype", None, dtype=dtype, known=" ".join(STORED))
+    return np.dtype(STORED[dtype.name])
+
+
+def spacing(dtype: DType) -> float:
+    """Distance of 1 to the next larger value: 2^-10 for f16, 2^-7 for bf16."""
+    return 2.0 ** -FORMS[dtype.name].mantissa
+
+
+def decode(raw: Array, dtype: DType) -> Array:
+    """Values of stored elements: float64 of floats, int64 of integers and truth values."""
+    if not dtype.is_float:
+        return raw.astype(np.int64)
+    if dtype.name == "bf16":
+        return (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype.bits == 8:
+        return _byte_values(dtype.name)[raw]
+    return raw.astype(np.float64)
+
+
+def encode(values: Array, dtype: DType) -> Array:
+    """Stored elements nearest to ``values``; ties to even, 8-bit floats saturate."""
+    if not dtype.is_float:
+        kind = stored(dtype)
+        if dtype.kind == "bool":
+            return (values != 0).astype(kind)
+        bounds = np.iinfo(kind)
+        return np.clip(np.rint(values), bounds.min, bounds.max).astype(kind)
+    with np.errstate(over="ignore"):
+        if dtype.name == "bf16":
+            bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+            rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+        if dtype.bits == 8:
+            return _nearest_byte(values, dtype.name)
+        return values.astype(stored(dtype))
+
+
+@cache
+def _byte_values(name: str) -> Array:
+    """The value of each byte of an 8-bit float (OCP 8-bit formats; e8m0: 2^(b - 127))."""
+    form = FORMS[name]
+    codes = np.arange(256)
+    if name == "f8e8m0":
+        return np.where(codes == 255, np.nan, np.ldexp(1.0, codes - 127))
+    sign = np.where(codes >= 128, -1.0, 1.0)
+    exponent = (codes & 0x7F) >> form.mantissa
+    mantissa = codes & ((1 << form.mantissa) - 1)
+    bias = (1 << (form.exponent - 1)) - 1
+    normal = np.ldexp(1.0 + mantissa / (1 << form.mantissa), exponent - bias)
+    tiny = np.ldexp(mantissa / (1 << form.mantissa), 1 - bias)
+    values = sign * np.where(exponent == 0, tiny, normal)
+    if form.infinite:
+        top = exponent == (1 << form.exponent) - 1
+        values = np.where(top, np.where(mantissa == 0, sign * np.inf, np.nan), values)
+    else:
+        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
+    return values
+
+
+def _nearest_byte(values: Array, name: str) -> Array:
+    table = _byte_values(name)
+    known = np.flatnonzero(np.isfinite(table))
+    # Of the two zeros keep the positive one; -0 is written where the sign says so.
+    known = known[~((table[known] == 0) & (known >= 128))]
+    known = known[np.argsort(table[known], kind="stable")]
+    sorted_values = table[known]
+    above = np.clip(np.searchsorted(sorted_values, values), 1, len(known) - 1)
+    low, high = sorted_values[above - 1], sorted_values[above]
+    odd = (known[above - 1] & 1) == 1
+    with np.errstate(invalid="ignore"):
+        up = (values - low > high - values) | ((values - low == high - values) & odd)
+    codes = np.where(up, known[above], known[above - 1]).astype(np.uint8)
+    return np.where(np.isnan(values), np.uint8(0x7F if name != "f8e8m0" else 0xFF), codes)
+
+
+def ulp_distance(a: Array, b: Array, dtype: DType) -> Array:
+    """How many representable values apart stored elements are, as float64; both zeros are one."""
+    keys = [_ordered(x, dtype) for x in (a, b)]
+    return np.where(keys[0] > keys[1], keys[0] - keys[1], keys[1] - keys[0]).astype(np.float64)
+
+
+def _ordered(raw: Array, dtype: DType) -> Array:
+    bits = raw.view(f"u{raw.dtype.itemsize}").astype(np.uint64)
+    if not FORMS[dtype.name].signed:
+        return bits
+    sign = np.uint64(1) << np.uint64(dtype.bits - 1)
+    size = bits & (sign - np.uint64(1))
+    middle = np.uint64(1) << np.uint64(63)
+    return np.where((bits & sign) != 0, middle - size, middle + size)

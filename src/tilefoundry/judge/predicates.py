@@ -1,0 +1,297 @@
+"""Predicates: what "these outputs agree" means, stated by the caller, never by us.
+
+Each reads elements in chunks of whole rows as float64 (integers as int64) and keeps what its
+verdict needs. With ``nan_inf`` stated, elements that are NaN or infinite in the reference are
+its business alone; else a NaN never agrees and an infinity only with itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilefoundry.judge.numbers import Array, ulp_distance
+from tilefoundry.judge.tensor import RawTensor
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "allclose": ("atol", "rtol"),
+    "rel_l2": ("max",),
+    "cosine": ("min",),
+    "max_abs": ("max",),
+    "max_rel": ("max",),
+    "ulp": ("max",),
+    "equal": (),
+    "nan_inf": (),
+}
+"""Each predicate and the bounds that must be stated with it."""
+BLIND = frozenset({"cosine", "nan_inf"})
+"""Predicates that do not see the size of values: never enough alone."""
+CHUNK = 1 << 21
+"""Elements compared at a time (16 MiB of float64)."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """One stated predicate with its bounds."""
+
+    fn: str
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.fn, *(f"--{k} {v:g}" for k, v in self.bounds.items())])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one predicate found on one output.
+
+    ``value`` is the measured quantity (for ``allclose`` the largest difference over its
+    tolerance; for ``equal`` and ``nan_inf`` the number of differing elements); ``differ``
+    counts elements outside the bound, or that differ at all where the bound is on the whole;
+    ``index`` is the first of them (the farthest off where the bound is on the whole).
+    """
+
+    predicate: Predicate
+    passed: bool
+    value: float
+    count: int
+    differ: int
+    index: tuple[int, ...] | None = None
+    got: float | int | None = None
+    expected: float | int | None = None
+
+
+class Chunk:
+    """Some rows of both tensors, with what predicates share."""
+
+    def __init__(self, got: RawTensor, ref: RawTensor, at: int, stop: int, masked: bool) -> None:
+        self.at = at
+        self.dtype = ref.dtype
+        self.raw = got.flat[at:stop], ref.flat[at:stop]
+        self.got, self.ref = got.values(at, stop), ref.values(at, stop)
+        self.judged = np.isfinite(self.ref) if masked else np.ones(self.ref.shape, bool)
+
+    @cached_property
+    def off(self) -> Array:
+        """Absolute difference; infinite where one is NaN, 0 where not judged."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            off = np.where(self.got == self.ref, 0, np.abs(self.got - self.ref))
+        off = np.where(np.isnan(off), np.inf, off)
+        return np.where(self.judged, off, 0)
+
+    @cached_property
+    def size(self) -> Array:
+        """Magnitude of the reference; 0 where not judged."""
+        return np.where(self.judged, np.abs(self.ref), 0)
+
+
+class Tally:
+    """What a predicate has seen so far; subclasses give ``wrong`` or their own sums."""
+
+    elementwise = True
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self.bounds = predicate.bounds
+        self.count = 0
+        self.differ = 0
+        self.value: float = 0.0
+        self.place: int | None = None
+        self.farthest = -1.0
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a chunk."""
+        self.count += chunk.ref.size
+        wrong, value = self.see(chunk)
+        self.value = max(self.value, value)
+        where = np.flatnonzero(wrong)
+        self.differ += where.size
+        if not where.size:
+            return
+        if self.elementwise:
+            if self.place is None:
+                self.place = chunk.at + int(where[0])
+            return
+        worst = int(np.argmax(chunk.off))
+        if chunk.off[worst] > self.farthest:
+            self.farthest, self.place = float(chunk.off[worst]), chunk.at + worst
+
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        """Which elements are wrong, and the largest value of the measured quantity."""
+        raise NotImplementedError
+
+    def verdict(self) -> tuple[bool, float]:
+        """Passed or not, and the measured quantity."""
+        return self.differ == 0, self.value
+
+
+def _largest(values: Array) -> float:
+    return float(values.max()) if values.size else 0.0
+
+
+class AllClose(Tally):
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            room = self.bounds["atol"] + self.bounds["rtol"] * chunk.size
+            ratio = np.where(chunk.off == 0, 0.0, chunk.off / room)
+        ratio = np.where(np.isnan(ratio), np.inf, ratio)
+        return ~(chunk.off <= room), _largest(ratio)
+
+
+class MaxAbs(Tally):
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        return chunk.off > self.bounds["max"], _largest(chunk.off)
+
+
+class MaxRel(Tally):
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(chunk.off == 0, 0.0, chunk.off / chunk.size)
+        ratio = np.where(np.isnan(ratio), np.inf, ratio)
+        return ratio > self.bounds["max"], _largest(ratio)
+
+
+class Ulp(Tally):
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        apart = ulp_distance(*chunk.raw, chunk.dtype)
+        apart = np.where(np.isnan(chunk.got) | np.isnan(chunk.ref), np.inf, apart)
+        apart = np.where(chunk.judged, apart, 0)
+        return apart > self.bounds["max"], _largest(apart)
+
+
+class Equal(Tally):
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        return chunk.off != 0, 0.0
+
+    def verdict(self) -> tuple[bool, float]:
+        return self.differ == 0, float(self.differ)
+
+
+class NanInf(Equal):
+    """Places of NaN, of infinity and of minus infinity are the same."""
+
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        got, ref = chunk.got, chunk.ref
+        nan = np.isnan(got) != np.isnan(ref)
+        inf = np.where(np.isinf(got), got, 0) != np.where(np.isinf(ref), ref, 0)
+        return nan | inf, 0.0
+
+
+class Whole(Tally):
+    """A bound on the tensor as a whole: sums over squares, scaled by the largest magnitude seen
+    so that they do not overflow."""
+
+    elementwise = False
+
+    def __init__(self, predicate: Predicate) -> None:
+        super().__init__(predicate)
+        self.scale = 0.0
+        self.sums: Array = np.zeros(3)
+
+    def see(self, chunk: Chunk) -> tuple[Array, float]:
+        got = np.where(chunk.judged, chunk.got, 0)
+        ref = np.where(chunk.judged, chunk.ref, 0)
+        finite = [x for x in (_largest(np.abs(ref)), _largest(np.abs(got))) if math.isfinite(x)]
+        scale = max(finite, default=0.0)
+        if scale > self.scale:
+            self.sums *= (self.scale / scale) ** 2
+            self.scale = scale
+        if self.scale:
+            with np.errstate(invalid="ignore", over="ignore"):
+                self.sums += self.products(got / self.scale, ref / self.scale)
+        elif not np.all(chunk.off == 0):
+            self.sums[0] = np.inf
+        return chunk.off != 0, 0.0
+
+    def products(self, got: Array, ref: Array) -> Array:
+        raise NotImplementedError
+
+
+class RelL2(Whole):
+    def products(self, got: Array, ref: Array) -> Array:
+        off = np.where(got == ref, 0, got - ref)
+        return np.array([off @ off, ref @ ref, 0])
+
+    def verdict(self) -> tuple[bool, float]:
+        off, size, _ = self.sums
+        if off == 0:
+            value = 0.0
+        elif size == 0 or not math.isfinite(off) or not math.isfinite(size):
+            value = math.inf
+        else:
+            value = math.sqrt(off / size)
+        return value <= self.bounds["max"], value
+
+
+class Cosine(Whole):
+    def products(self, got: Array, ref: Array) -> Array:
+        return np.array([got @ ref, got @ got, ref @ ref])
+
+    def verdict(self) -> tuple[bool, float]:
+        dot, got, ref = self.sums
+        value = dot / math.sqrt(got * ref) if got * ref > 0 else math.nan
+        return value >= self.bounds["min"], float(value)
+
+
+TALLIES: Mapping[str, type[Tally]] = {
+    "allclose": AllClose,
+    "rel_l2": RelL2,
+    "cosine": Cosine,
+    "max_abs": MaxAbs,
+    "max_rel": MaxRel,
+    "ulp": Ulp,
+    "equal": Equal,
+    "nan_inf": NanInf,
+}
+
+
+def compare(predicates: Sequence[Predicate], got: RawTensor, ref: RawTensor) -> list[Finding]:
+    """Each predicate's finding on two tensors of the same element type and shape."""
+    masked = any(p.fn == "nan_inf" for p in predicates)
+    tallies = [TALLIES[p.fn](p) for p in predicates]
+    for at, stop in chunks(ref):
+        chunk = Chunk(got, ref, at, stop, masked)
+        for tally in tallies:
+            tally.add(chunk)
+    return [_finding(tally, got, ref) for tally in tallies]
+
+
+def chunks(tensor: RawTensor) -> list[tuple[int, int]]:
+    """Ranges of elements of whole rows, a chunk's worth each."""
+    row = tensor.shape[-1] if tensor.shape else 1
+    step = max(row, CHUNK // max(row, 1) * row, 1)
+    return [(at, min(at + step, tensor.count)) for at in range(0, tensor.count, step)]
+
+
+def _finding(tally: Tally, got: RawTensor, ref: RawTensor) -> Finding:
+    passed, value = tally.verdict()
+    if tally.place is None:
+        return Finding(tally.predicate, passed, value, tally.count, tally.differ)
+    at = tally.place
+    index = tuple(int(i) for i in np.unravel_index(at, ref.shape))
+    pair: list[Any] = [x.values(at, at + 1)[0].item() for x in (got, ref)]
+    return Finding(tally.predicate, passed, value, tally.count, tally.differ, index, *pair)
+
+
+def worst_row(got: RawTensor, ref: RawTensor) -> tuple[tuple[int, ...], float] | None:
+    """The row (all axes but the last) with the largest relative L2 difference, and that;
+    None without rows. A row that the reference has as zeros counts as infinitely off."""
+    if len(ref.shape) < 2 or not ref.count:
+        return None
+    row = ref.shape[-1]
+    worst, place = -1.0, 0
+    for at, stop in chunks(ref):
+        chunk = Chunk(got, ref, at, stop, True)
+        off = np.linalg.norm(chunk.off.reshape(-1, row).astype(np.float64), axis=1)
+        size = np.linalg.norm(chunk.size.reshape(-1, row).astype(np.float64), axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(off == 0, 0.0, off / size)
+        ratio = np.where(np.isnan(ratio), np.inf, ratio)
+        if ratio.max() > worst:
+            worst, place = float(ratio.max()), at // row + int(np.argmax(ratio))
+    return tuple(int(i) for i in np.unravel_index(place, ref.shape[:-1])), worst

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from tilefoundry.ir.access import AccessRelation, elementwise
@@ -10,7 +11,7 @@ from tilefoundry.ir.dtype import BOOL, DType, promote
 from tilefoundry.ir.expr import Dim, bounds, product
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import Type
-from tilefoundry.ops.base import Call, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.propagate import Partial, partial_moved, partial_scaled, partial_summed
 from tilefoundry.ops.signature import Operand
 
@@ -61,11 +62,32 @@ def tensors(call: Call) -> list[Any]:
     return [a for a in call.args if a is not None]
 
 
+FLOATS = ("f32", "f16", "bf16", "f64")
+
+
+def over(
+    *dtypes: str, shapes: Sequence[tuple[int, ...]] = ((4, 8),), values: Any = "any", **attrs: Any
+) -> tuple[Example, ...]:
+    """One example per dtype, all operands of that dtype."""
+    return tuple(Example(tuple((s, d) for s in shapes), attrs, values) for d in dtypes)
+
+
+def common(args: Sequence[Any]) -> list[Any]:
+    """Tensors of one dtype: torch's promotion by dtypes alone, rank 0 included."""
+    import torch
+
+    wide = args[0].dtype
+    for arg in args[1:]:
+        wide = torch.promote_types(wide, arg.dtype)
+    return [a.to(wide) for a in args]
+
+
 class Elementwise(Op):
     """One result element per element of the broadcast operands.
 
-    ``kinds``: dtype kinds it computes in; ``flops`` and ``special``: operations per
-    element; ``linear``: how partial sums pass (``none``, ``sum``, ``scale``, ``moved``).
+    ``torch``: the function that evaluates it, a dotted name under ``torch``; ``kinds``:
+    dtype kinds it computes in; ``flops`` and ``special``: operations per element;
+    ``linear``: how partial sums pass (``none``, ``sum``, ``scale``, ``moved``).
     """
 
     kinds: tuple[str, ...] = ("float", "int", "uint")
@@ -101,12 +123,12 @@ class Elementwise(Op):
         return (Result(shape, BOOL if self.compares else dtype),)
 
     def relation(self, call: Call, shapes: tuple[Shape, ...]) -> AccessRelation:
-        return elementwise(shapes[0], [a.shape for a in tensors(call)])
+        return elementwise(shapes[0], [() if a is None else a.shape for a in call.args])
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
         import torch
 
-        return getattr(torch, self.torch)(*args)
+        return attrgetter(self.torch)(torch)(*common(args))
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         n = product(shapes[0])

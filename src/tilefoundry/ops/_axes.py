@@ -1,0 +1,32 @@
+"""What operations along one axis share: its number, and relations that need it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilefoundry.ir.access import WHOLE, AccessRelation, Coord, domain
+from tilefoundry.ir.dtype import F32, F64, DType
+from tilefoundry.ops.base import Call, Shape
+
+
+def axis_of(call: Call, rank: int, name: str = "axis") -> int:
+    """The axis that attribute ``name`` gives, not negative; refuses one out of range."""
+    axis = call.attrs[name]
+    if not -rank <= axis < rank:
+        call.refuse("op-axis", axis=axis, rank=rank)
+    return axis % rank
+
+
+def along(shape: Shape, axes: Collection[int], *whole: int) -> AccessRelation:
+    """Results of ``shape`` that each read all of ``axes``; the further operands, of ranks
+    ``whole``, are read entirely (0: left out)."""
+    dims = domain((f"i{n}", e, False) for n, e in enumerate(shape))
+    here: tuple[Coord, ...] = tuple(d.var.expr() for d in dims)
+    reads = tuple(WHOLE if n in axes else c for n, c in enumerate(here))
+    rest = tuple((WHOLE,) * rank for rank in whole)
+    return AccessRelation(dims, (reads, *rest), (here,))
+
+
+def statistics(dtype: DType) -> DType:
+    """The dtype in which sums and exponentials over an axis are kept."""
+    return F64 if dtype is F64 else F32

@@ -1,0 +1,15 @@
+"""cos: out[i] = cos x[i], x in radians.
+
+Computed in float32 for 16-bit dtypes (float64 for f64) and rounded once.
+"""
+
+from tilefoundry.ops._elementwise import FLOATS, Unary, over
+
+OP = Unary(
+    "cos",
+    "cos",
+    kinds=("float",),
+    flops=0,
+    special=1,
+    examples=over(*FLOATS),
+)

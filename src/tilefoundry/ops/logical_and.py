@@ -1,0 +1,15 @@
+"""logical_and: out[i] = lhs[i] ∧ rhs[i], a bool; a number is true unless it is 0."""
+
+from tilefoundry.ops._elementwise import Binary, over
+from tilefoundry.ops.base import Example
+
+OP = Binary(
+    "logical_and",
+    "logical_and",
+    kinds=("float", "int", "uint", "bool"),
+    compares=True,
+    examples=(
+        *over("bool", "i32", "f32", "bf16", shapes=((4, 8), (4, 8)), values="small"),
+        Example((((4, 1), "bool"), ((8,), "bool")), values="small"),
+    ),
+)

@@ -1,0 +1,15 @@
+"""sigmoid: out[i] = 1 / (1 + e^-x[i]).
+
+Computed in float32 for 16-bit dtypes (float64 for f64) and rounded once.
+"""
+
+from tilefoundry.ops._elementwise import FLOATS, Unary, over
+
+OP = Unary(
+    "sigmoid",
+    "sigmoid",
+    kinds=("float",),
+    flops=2,  # negate and add; exp and a reciprocal
+    special=2,
+    examples=over(*FLOATS),
+)

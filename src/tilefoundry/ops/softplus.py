@@ -1,0 +1,15 @@
+"""softplus: out[i] = ln(1 + e^x[i]), and x[i] itself above 20.
+
+Computed in float32 for 16-bit dtypes (float64 for f64) and rounded once.
+"""
+
+from tilefoundry.ops._elementwise import FLOATS, Unary, over
+
+OP = Unary(
+    "softplus",
+    "nn.functional.softplus",
+    kinds=("float",),
+    flops=2,  # add and compare with 20; exp and log
+    special=2,
+    examples=over(*FLOATS),
+)

@@ -4,14 +4,15 @@ cost and examples. Everything else about it is derived."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.access import AccessRelation
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType, Type
 from tilefoundry.ops.propagate import Partial, distribute, refuse_partial
 from tilefoundry.ops.signature import Param
@@ -55,7 +56,7 @@ class Call:
         assert found is not None
         return found
 
-    def refuse(self, code: str, **fields: object) -> None:
+    def refuse(self, code: str, **fields: Any) -> NoReturn:
         refuse(code, self.span, op=f"tf.{self.op}", **fields)
 
 
@@ -166,6 +167,31 @@ class Op:
     def is_tuple(self, call: Call) -> bool:
         """Whether the call gives a tuple even for one result (``split``)."""
         return False
+
+
+def seen(type: TensorType, mesh: Mesh) -> TensorType:
+    """``type`` as the units of ``mesh`` see it: a split over an axis that is no longer in
+    force only says who wrote what, so it is dropped."""
+    if type.layout is None or all(a is None or a in mesh.axes for a in type.layout.axes):
+        return type
+    axes = tuple(a if a in mesh.axes else None for a in type.layout.axes)
+    layout = replace(type.layout, axes=axes)
+    return type.with_(layout=None if layout.is_plain else layout)
+
+
+def operands(node: Node) -> list[Node | None]:
+    """A node's operands by position, None for an optional one left out."""
+    rest = iter(node.args)
+    given = node.attrs.get("given")
+    if given is None:
+        return list(node.args)
+    return [next(rest) if present else None for present in given]
+
+
+def call_of(node: Node, context: Context) -> Call:
+    """The call that made ``node``, operand types as its units saw them."""
+    types = tuple(None if n is None else seen(n.tensor, node.mesh) for n in operands(node))
+    return Call(node.op.name, types, node.attrs, node.span, node.mesh, context)
 
 
 def torch_dtype(dtype: DType) -> Any:

@@ -1,0 +1,172 @@
+"""Loading an author's file: executed once, its modules declared, then parsed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilefoundry.diag import Refusal, Span, refuse
+from tilefoundry.ir.program import Module
+from tilefoundry.lang.decl import ModuleDecl, declaration, is_module
+from tilefoundry.lang.parse import parse_module
+from tilefoundry.lang.source import SourceFile, source_file
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """What SOURCE names: the executed file, the selected class, its module and function.
+
+    ``module`` is the parsed module (for a runtime twin, of the module it implements).
+    """
+
+    file: str
+    text: str
+    python: types.ModuleType
+    cls: type
+    module: Module
+    func: str
+    is_twin: bool
+
+
+def load_source(path: str, selector: str | None, consts: Mapping[str, object]) -> Loaded:
+    """Execute ``path`` and parse what ``selector`` names: ``Module``, ``Module.func``, or,
+    when None, the file's only module (the last of several).
+
+    ``consts`` override module-level constants. Refuses an unreadable or failing file, an
+    unknown constant or selector, and whatever parsing refuses.
+    """
+    python, text = execute(path, consts)
+    cls, func = _select(path, python, selector)
+    twin = _twin_of(cls)
+    module = parse_module(twin or cls)
+    if not func:
+        func = module.entry if module.entry in module.funcs else next(iter(module.funcs), "")
+    return Loaded(path, text, python, cls, module, func, twin is not None)
+
+
+def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, str]:
+    """Run the file as a module of its own; returns it with its text."""
+    if not Path(path).is_file():
+        refuse("source-unreadable", None, file=path, why="there is no such file")
+    file = source_file(path)
+    tree = _override(file, consts)
+    name = f"tilefoundry_source_{len(_executed)}_{Path(path).stem}"
+    python = types.ModuleType(name)
+    python.__file__ = path
+    sys.modules[name] = python
+    _executed.append(name)
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        exec(compile(tree, path, "exec"), vars(python))
+    except Refusal:
+        raise
+    except (Exception, SystemExit) as error:  # the author's own code: any failure is theirs
+        refuse("source-failed", _where(path, error), why=f"{type(error).__name__}: {error}")
+    finally:
+        sys.path.remove(folder)
+    return python, file.text
+
+
+_executed: list[str] = []
+
+
+def _where(path: str, error: BaseException) -> Span:
+    line = 1
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return Span(path, line)
+
+
+def _override(file: SourceFile, consts: Mapping[str, object]) -> ast.Module:
+    """The tree with each overridden constant re-bound right after its definition."""
+    if not consts:
+        return file.tree
+    body: list[ast.stmt] = []
+    found: set[str] = set()
+    for stmt in file.tree.body:
+        body.append(stmt)
+        if not isinstance(stmt, (ast.Assign, ast.AnnAssign)):
+            continue
+        targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        for target in targets:
+            for node in ast.walk(target):
+                if isinstance(node, ast.Name) and node.id in consts:
+                    found.add(node.id)
+                    again = ast.Assign(
+                        [ast.Name(node.id, ast.Store())],
+                        ast.Constant(consts[node.id]),  # type: ignore[arg-type]
+                    )
+                    body.append(ast.copy_location(ast.fix_missing_locations(again), stmt))
+    for name in consts:
+        if name not in found:
+            refuse("const-unknown", Span(file.path, 1), name=name, known=_constants(file.tree))
+    tree = ast.Module(body, file.tree.type_ignores)
+    return ast.fix_missing_locations(tree)
+
+
+def _constants(tree: ast.Module) -> str:
+    names: list[str] = []
+    for stmt in tree.body:
+        if isinstance(stmt, ast.Assign):
+            for target in stmt.targets:
+                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return " ".join(names) or "none"
+
+
+def _twin_of(cls: type) -> type | None:
+    """The module class that a runtime twin implements, None for a module."""
+    return cls.__dict__.get("__tilefoundry_implements__")
+
+
+def _select(path: str, python: types.ModuleType, selector: str | None) -> tuple[type, str]:
+    known: dict[str, type] = {
+        n: v
+        for n, v in vars(python).items()
+        if isinstance(v, type) and (is_module(v) or _twin_of(v) is not None)
+    }
+    own = {n: v for n, v in known.items() if v.__module__ == python.__name__}
+    span = Span(path, 1)
+    if not known:
+        refuse("module-missing", span, file=path)
+    if selector is None:
+        roots = _roots(own or known)
+        return list(roots.values())[-1], ""
+    name, _, func = selector.partition(".")
+    if name not in known:
+        refuse("selector-unknown", span, what="module", name=name, known=" ".join(known))
+    cls = known[name]
+    decl = declaration(_twin_of(cls) or cls)
+    while func:
+        head, _, rest = func.partition(".")
+        if head in decl.funcs and not rest:
+            return cls, head
+        child = decl.children.get(head)
+        if child is None or not rest:
+            refuse("selector-unknown", span, what="function", name=func, known=_members(decl))
+        cls = child if isinstance(child, type) else child.module
+        decl, func = declaration(cls), rest
+    return cls, ""
+
+
+def _members(decl: ModuleDecl) -> str:
+    return " ".join([*decl.funcs, *(f"{c}." for c in decl.children)]) or "none"
+
+
+def _roots(known: Mapping[str, type]) -> Mapping[str, type]:
+    """Modules that are nobody's child; all of them if that leaves none."""
+    inner: set[Any] = set()
+    for cls in known.values():
+        decl = declaration(_twin_of(cls) or cls)
+        for child in decl.children.values():
+            inner.add(child if isinstance(child, type) else child.module)
+    roots = {n: c for n, c in known.items() if c not in inner}
+    return roots or known

@@ -1,0 +1,294 @@
+"""Declarations to IR: functions on demand, modules with their children."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tilefoundry.diag import Diag, Refusal, Span, refuse
+from tilefoundry.ir import expr as ix
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.node import PARAM, Node, Return
+from tilefoundry.ir.program import Func, Module, Variant
+from tilefoundry.ir.types import TensorType, TupleType, Type
+from tilefoundry.lang.build import Builder, freeze
+from tilefoundry.lang.decl import FuncDecl, ModuleDecl, ModuleList, RangePattern, declaration
+from tilefoundry.lang.express import evaluate
+from tilefoundry.lang.forms import ConstTensor, Tensor
+from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.source import SourceFile, source_file, span_of
+from tilefoundry.lang.statements import run
+from tilefoundry.lang.typing import tensor_type
+from tilefoundry.ops.base import Context
+from tilefoundry.targets.instructions import meaning
+
+DEFAULT_LEVELS = ("gpu", "cluster", "cta", "thread")
+
+
+class ModuleParser:
+    """Parses the functions of one declared module, each once, callees first."""
+
+    def __init__(self, decl: ModuleDecl) -> None:
+        self.decl = decl
+        self.target = decl.target.load(decl.span) if decl.target is not None else None
+        self.levels = self.target.levels if self.target else DEFAULT_LEVELS
+        self.context = self._context()
+        self.funcs: dict[int, Func] = {}
+        self._open: list[str] = []
+        self._check_topologies()
+
+    def _context(self) -> Context:
+        if self.target is None:
+            return Context(instruction=meaning)
+        order = self.levels
+        owners = {name: s.level for name, s in self.target.storages.items()}
+
+        def shared(storage: str, level: str) -> bool:
+            owner = owners.get(storage)
+            return owner is None or order.index(level) > order.index(owner)
+
+        return Context(tuple(owners), shared, meaning)
+
+    def _check_topologies(self) -> None:
+        seen: set[str] = set()
+        for topology in self.decl.topologies:
+            level = topology.level
+            if level not in self.levels:
+                known = " ".join(self.levels)
+                refuse("mesh-level-unknown", self.decl.span, level=level, known=known)
+            if level in seen:
+                refuse("topology-twice", self.decl.span, level=level)
+            if type(topology.size) is not int or topology.size < 1:
+                refuse("topology-size", self.decl.span, level=level, size=topology.size)
+            most = self.target.max_units(level) if self.target else None
+            most = getattr(most, "value", most)
+            if most is not None and topology.size > most:
+                refuse(
+                    "topology-too-large", self.decl.span, level=level, size=topology.size, most=most
+                )
+            seen.add(level)
+
+    def func(self, decl: FuncDecl, span: Span | None = None) -> Func:
+        """The parsed function; refuses a function that calls itself."""
+        if id(decl) in self.funcs:
+            return self.funcs[id(decl)]
+        if decl.name in self._open:
+            cycle = " -> ".join([*self._open[self._open.index(decl.name) :], decl.name])
+            refuse("call-cycle", span or decl.span, cycle=cycle)
+        self._open.append(decl.name)
+        made = self._parse(decl)
+        self._open.pop()
+        self.funcs[id(decl)] = made
+        return made
+
+    def _parse(self, decl: FuncDecl) -> Func:
+        if decl.kind != "func":
+            refuse("prim-func-unsupported", decl.span, name=decl.name)
+        file = source_file(decl.span.file)
+        node = file.function(decl.fn.__name__, decl.span.line)
+        if node is None:
+            refuse("source-changed", decl.span, name=decl.name)
+        frame = self._frame(decl, file)
+        params, weights = self._params(frame, node)
+        returns = run(frame, node.body)
+        stated = self._stated(frame, node)
+        span = span_of(file.path, node)
+        if decl.variants and returns is None:
+            if stated is None:
+                refuse("specialize-result", span, name=decl.name)
+            returns, result = Return((), span), stated
+        elif returns is None:
+            refuse("return-missing", span, name=decl.name)
+        else:
+            types = tuple(v.tensor for v in returns.values)
+            result = types[0] if len(types) == 1 else TupleType(types)
+            self._agrees(span_of(file.path, node.returns or node), stated, result)
+        opens = sorted(
+            {s for p in params for e in p.tensor.shape for s in ix.symbols(e)},
+            key=lambda s: s.name,
+        )
+        dims = tuple(s for s in opens if isinstance(s, ix.OpenDim))
+        body = freeze(frame.builder.stmts, frame.builder.used)
+        variants = self._variants(decl, dims, params, result)
+        return Func(decl.name, params, weights, body, returns, result, span, dims, variants)
+
+    def _frame(self, decl: FuncDecl, file: SourceFile) -> Frame:
+        fn = decl.fn
+        outside = dict(fn.__globals__)
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            outside[name] = cell.cell_contents
+        siblings: dict[str, Any] = dict(self.decl.funcs)
+        return Frame(
+            file.path,
+            Builder(self.context, Mesh()),
+            outside,
+            siblings,
+            self.decl.topologies,
+            self.levels,
+            self.func,
+        )
+
+    def _params(
+        self, frame: Frame, node: ast.FunctionDef
+    ) -> tuple[tuple[Node, ...], frozenset[str]]:
+        args = node.args
+        if args.vararg or args.kwarg or args.defaults or args.posonlyargs:
+            refuse("param-form", frame.span(node), name=node.name)
+        params: list[Node] = []
+        weights: set[str] = set()
+        for arg in (*args.args, *args.kwonlyargs):
+            span = frame.span(arg)
+            if arg.annotation is None:
+                refuse("param-type", span, name=arg.arg)
+            form = self._annotation(frame, arg.annotation)
+            type = form if isinstance(form, TensorType) else None
+            if isinstance(form, Tensor):
+                type = tensor_type(form, span, self.context.storages)
+            if type is None:
+                refuse("param-type", span, name=arg.arg)
+            if self._is_weight(frame, arg.annotation, form):
+                weights.add(arg.arg)
+            made = Node(PARAM, (), {}, type, span, Mesh(), arg.arg)
+            params.append(made)
+            frame.names[arg.arg] = made
+        return tuple(params), frozenset(weights)
+
+    def _annotation(self, frame: Frame, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node = ast.parse(node.value, mode="eval").body
+        return evaluate(frame, node)
+
+    def _is_weight(self, frame: Frame, node: ast.expr, form: Any) -> bool:
+        if isinstance(form, ConstTensor):
+            return True
+        if isinstance(node, ast.Subscript) and isinstance(form, TensorType):
+            return evaluate(frame, node.value) is ConstTensor
+        return False
+
+    def _stated(self, frame: Frame, node: ast.FunctionDef) -> Type | None:
+        if node.returns is None:
+            return None
+        form = self._annotation(frame, node.returns)
+        items = form if isinstance(form, tuple) else getattr(form, "__args__", (form,))
+        types: list[TensorType] = []
+        for item in items:
+            if isinstance(item, Tensor):
+                item = tensor_type(item, frame.span(node.returns), self.context.storages)
+            if not isinstance(item, TensorType):
+                refuse("param-type", frame.span(node.returns), name="return")
+            types.append(item)
+        return types[0] if len(types) == 1 else TupleType(tuple(types))
+
+    def _agrees(self, span: Span, stated: Type | None, found: Type) -> None:
+        """The written result says shape and dtype; distribution stays derived."""
+        if stated is None:
+            return
+        mine = stated.items if isinstance(stated, TupleType) else (stated,)
+        theirs = found.items if isinstance(found, TupleType) else (found,)
+        same = len(mine) == len(theirs) and all(
+            (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(mine, theirs, strict=True)
+        )
+        if not same:
+            refuse("return-type", span, stated=stated, derived=found)
+
+    def _variants(
+        self, decl: FuncDecl, dims: tuple[ix.OpenDim, ...], params: tuple[Node, ...], result: Type
+    ) -> tuple[Variant, ...]:
+        if not decl.variants:
+            return ()
+        made: list[Variant] = []
+        for pattern, variant in sorted(decl.variants, key=lambda v: v[0].lo):
+            func = self.func(variant)
+            self._same_signature(decl, params, result, func)
+            made.append(Variant(pattern.dim, pattern.lo, pattern.hi, func))
+        self._covers(decl, dims, [p for p, _ in decl.variants])
+        return tuple(made)
+
+    def _same_signature(
+        self, decl: FuncDecl, params: tuple[Node, ...], result: Type, func: Func
+    ) -> None:
+        mine = [(p.name, p.tensor.shape, p.tensor.dtype) for p in params]
+        theirs = [(p.name, p.tensor.shape, p.tensor.dtype) for p in func.params]
+        if mine != theirs:
+            refuse("specialize-signature", func.span, name=decl.name, variant=func.name)
+        self._agrees(func.span, result, func.result)
+
+    def _covers(
+        self, decl: FuncDecl, dims: tuple[ix.OpenDim, ...], patterns: list[RangePattern]
+    ) -> None:
+        names = {p.dim for p in patterns}
+        dim = next((d for d in dims if d.name in names), None)
+        if dim is None or len(names) != 1:
+            known = " ".join(d.name for d in dims) or "none"
+            refuse("specialize-dim", decl.span, name=decl.name, dim=" ".join(names), known=known)
+        at = dim.lo
+        for pattern in sorted(patterns, key=lambda p: p.lo):
+            if pattern.lo != at:
+                problem = "overlap" if pattern.lo < at else "leave a gap"
+                refuse(
+                    "specialize-cover",
+                    decl.span,
+                    name=decl.name,
+                    dim=dim.name,
+                    problem=problem,
+                    at=min(at, pattern.lo),
+                )
+            at = pattern.hi + 1
+        if at - 1 < dim.hi:
+            refuse(
+                "specialize-cover",
+                decl.span,
+                name=decl.name,
+                dim=dim.name,
+                problem="leave a gap",
+                at=at,
+            )
+
+
+_parsed: dict[type, Module] = {}
+
+
+def parse_module(cls: type) -> Module:
+    """The module declared on ``cls``, with its children, every function typed.
+
+    Independent refusals of different functions are collected into one.
+    """
+    if cls in _parsed:
+        return _parsed[cls]
+    decl = declaration(cls)
+    parser = ModuleParser(decl)
+    funcs: dict[str, Func] = {}
+    diags: list[Diag] = []
+    for name, func in decl.funcs.items():
+        parser._open.clear()
+        try:
+            funcs[name] = parser.func(func)
+        except Refusal as refusal:
+            diags += [d for d in refusal.diags if d not in diags]
+    if diags:
+        raise Refusal(*diags)
+    children: dict[str, Module] = {}
+    for name, child in decl.children.items():
+        if isinstance(child, ModuleList):
+            inner = parse_module(child.module)
+            children |= {f"{name}.{i}": inner for i in range(child.count)}
+        else:
+            children[name] = parse_module(child)
+    made = Module(
+        cls.__name__,
+        decl.entry,
+        decl.target,
+        decl.topologies,
+        funcs,
+        children,
+        decl.span,
+        dict(getattr(cls, "weight_names", {})),
+    )
+    _parsed[cls] = made
+    return made
+
+
+def module_context(module: Module) -> Context:
+    """What the module's target offers to operations' rules."""
+    decl = ModuleDecl(object, "", module.target, (), {}, {}, module.span or Span("", 1))
+    return ModuleParser(decl).context

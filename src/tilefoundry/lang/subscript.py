@@ -1,0 +1,128 @@
+"""Subscripts: slices of tensors, slices of meshes, and types ``Tensor[...]``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.ir.expr import Dim, Expr, bounds
+from tilefoundry.ir.mesh import narrow
+from tilefoundry.ir.node import Node
+from tilefoundry.lang.forms import MeshBinding, Tensor, Window
+from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.typing import tensor_type
+from tilefoundry.ops import find
+
+Evaluate = Callable[[Frame, ast.expr], Any]
+
+
+def subscript(
+    frame: Frame, node: ast.Subscript, base: Any, index: ast.expr, evaluate: Evaluate
+) -> Any:
+    """``base[index]`` by what ``base`` is."""
+    span = frame.span(node)
+    value = evaluate(frame, index)
+    items: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    if isinstance(base, MeshBinding):
+        spelled = f"{base.spelled}[{ast.unparse(index).strip('()')}]"
+        for item in items:
+            if not isinstance(item, (int, slice)):
+                refuse("mesh-slice-form", span, found=repr(item))
+        return MeshBinding(narrow(base.mesh, items, span), spelled)
+    if isinstance(base, Node):
+        return _slice(frame, span, base, items)
+    if isinstance(base, type) and issubclass(base, Tensor):
+        return tensor_type(base(items), span, frame.builder.context.storages)
+    from tilefoundry.lang.express import compute
+
+    return compute(frame, node, lambda b, i: b[i], base, value)
+
+
+def _slice(frame: Frame, span: Span, x: Node, items: tuple[Any, ...]) -> Node:
+    shape = x.tensor.shape
+    items = _spread(items, len(shape), span, x)
+    starts: list[Dim] = []
+    sizes: list[Dim] = []
+    strides: list[Dim] = []
+    kept: list[Dim] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            kept.append(1)
+            continue
+        start, size, stride, keep = _range(item, shape[axis], axis, span)
+        starts.append(start)
+        sizes.append(size)
+        strides.append(stride)
+        if keep:
+            kept.append(size)
+        axis += 1
+    whole = all(
+        s == 0 and n == e and d == 1
+        for s, n, d, e in zip(starts, sizes, strides, shape, strict=True)
+    )
+    out = x
+    if not whole:
+        op = find("slice")
+        assert op is not None
+        plain = all(d == 1 for d in strides)
+        args = (x, tuple(starts), tuple(sizes)) + (() if plain else (tuple(strides),))
+        out = frame.builder.apply(op, args, {}, span)
+    if tuple(kept) != tuple(sizes):
+        op = find("reshape")
+        assert op is not None
+        out = frame.builder.apply(op, (out, tuple(kept)), {}, span)
+    return out
+
+
+def _spread(items: tuple[Any, ...], rank: int, span: Span, x: Node) -> tuple[Any, ...]:
+    """Fill in ``...`` and the axes not named."""
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    if used > rank:
+        refuse("slice-rank", span, op="a subscript", given=used, rank=rank, type=x.type)
+    if Ellipsis not in [i for i in items if i is None or i is Ellipsis]:
+        items = (*items, Ellipsis)
+    at = next(n for n, i in enumerate(items) if i is Ellipsis)
+    fill = (slice(None),) * (rank - used)
+    rest = items[at + 1 :]
+    if any(i is Ellipsis for i in rest):
+        refuse("slice-rank", span, op="a subscript", given="two '...'", rank=rank, type=x.type)
+    return (*items[:at], *fill, *rest)
+
+
+def _range(item: Any, extent: Dim, axis: int, span: Span) -> tuple[Dim, Dim, Dim, bool]:
+    """(start, size, stride, axis kept) of one index."""
+    if isinstance(item, Window):
+        return item.start, item.size, 1, True
+    if isinstance(item, (int, Expr)) and not isinstance(item, bool):
+        start = item + extent if bounds(item)[1] < 0 else item
+        return start, 1, 1, False
+    if not isinstance(item, slice):
+        found = item.type if isinstance(item, Node) else repr(item)
+        refuse("slice-index", span, axis=axis, found=found)
+    start = _edge(item.start, 0, extent, axis, span)
+    stop = _edge(item.stop, extent, extent, axis, span)
+    step = 1 if item.step is None else item.step
+    if not isinstance(step, int) or step < 1:
+        refuse("slice-index", span, axis=axis, found=f"a step of {step}")
+    if isinstance(stop, int) and isinstance(extent, int):
+        stop = min(stop, extent)  # Python's rule for a stop beyond the end
+    size = -((-(stop - start)) // step)
+    if isinstance(size, int):
+        size = max(size, 0)
+    return start, size, step, True
+
+
+def _edge(value: Any, default: Dim, extent: Dim, axis: int, span: Span) -> Dim:
+    if value is None:
+        return default
+    if isinstance(value, Window):
+        value = value.start
+    if not isinstance(value, (int, Expr)) or isinstance(value, bool):
+        found = value.type if isinstance(value, Node) else repr(value)
+        refuse("slice-index", span, axis=axis, found=found)
+    if bounds(value)[1] < 0:
+        return value + extent
+    return value

@@ -1,0 +1,71 @@
+"""Types as written, ``Tensor[shape, dtype(, layout)(, storage)]``, made types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.ir.dtype import dtype_of
+from tilefoundry.ir.expr import Dim, Expr, bounds
+from tilefoundry.ir.shard import ShardLayout
+from tilefoundry.ir.spec import Split, layout_from
+from tilefoundry.ir.types import TensorType
+from tilefoundry.lang.forms import Tensor
+from tilefoundry.layout import ComposedLayout
+
+
+def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> TensorType:
+    """The type that a written form states; refuses a form that is not one."""
+    items = form.items
+    if not 2 <= len(items) <= 4:
+        refuse("type-form", span, found=_show(items))
+    shape, dtype = _shape(items[0], span), dtype_of(items[1], span)
+    layout: ShardLayout | None = None
+    if any(isinstance(x, Split) for x in items[0] if isinstance(items[0], tuple)):
+        layout = layout_from(items[0], span)
+    storage = "gmem" if "gmem" in storages else storages[0]
+    for item in items[2:]:
+        if isinstance(item, str):
+            if item not in storages:
+                refuse("storage-unknown", span, op="Tensor", storage=item, known=" ".join(storages))
+            storage = item
+        else:
+            layout = layout_from(_record(item, span), span)
+    if layout is not None:
+        layout.groups(shape, span)
+        if isinstance(items[-1], ComposedLayout) and dtype.bits % 8:
+            refuse("type-form", span, found=_show(items))
+        if layout.is_plain:
+            layout = None
+    return TensorType(shape, dtype, layout, storage)
+
+
+def _record(item: Any, span: Span | None) -> Any:
+    from tilefoundry.lang.forms import MeshBinding
+    from tilefoundry.lang.record import RecordForm
+
+    if not isinstance(item, RecordForm):
+        return item
+    from tilefoundry.ir.spec import from_record
+
+    if not isinstance(item.mesh, MeshBinding):
+        refuse("type-form", span, found=_show(item.mesh))
+    return from_record(item.layout, item.attrs, item.mesh.mesh, span)
+
+
+def _shape(value: Any, span: Span | None) -> tuple[Dim, ...]:
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    out: list[Dim] = []
+    for item in items:
+        extent = item.extent if isinstance(item, Split) else item
+        if isinstance(extent, bool) or not isinstance(extent, (int, Expr)):
+            refuse("type-form", span, found=_show(item))
+        if bounds(extent)[1] < 0:
+            refuse("type-extent", span, extent=extent)
+        out.append(extent)
+    return tuple(out)
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

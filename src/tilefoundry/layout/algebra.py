@@ -213,7 +213,8 @@ def left_inverse(layout: Layout) -> Layout:
     modes: list[tuple[int, int]] = []
     finer, extent, weight = 1, 1, 0
     for stride, following, its_weight in _by_stride(layout):
-        if stride % finer or extent * finer > stride:
+        # Injective with a multiple of the finer stride: past the finer mode's end as well.
+        if stride % finer:
             nearest = max(extent * finer, -(-stride // finer) * finer)
             refuse(
                 "layout-left-inverse",

@@ -49,7 +49,7 @@ class IndexCopy(Update):
         at = checked_index(self.name, index, dst.shape[dim], dim)
         bits = as_bits(src)
         out = as_bits(dst).index_copy(dim, at, bits)
-        lost = (out.index_select(dim, at) != bits).movedim(dim, 0).flatten(1).any(1)
+        lost = (out.index_select(dim, at) != bits).movedim(dim, 0).unsqueeze(-1).flatten(1).any(1)
         if bool(lost.any()):
             refuse("index-copy-repeats", None, op="tf.index_copy", index=int(at[lost][0]), dim=dim)
         return out.view(torch_dtype(result.dtype))

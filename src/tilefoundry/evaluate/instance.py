@@ -15,7 +15,7 @@ def build(cls: type, weights: Mapping[str, Any], device: str, path: str) -> Any:
     decl = declaration(cls)
     module = parse_module(cls)
     lead = f"{path}." if path else ""
-    obj = cls.__new__(cls)
+    obj: Any = object.__new__(cls)
     own = {n: v for n, v in ((k.removeprefix(lead), v) for k, v in weights.items()) if "." not in n}
     if lead:
         own = {

@@ -395,7 +395,8 @@ class Run:
     def _call(self, node: Node, args: list[Any], env: Mapping[Sym, int]) -> Any:
         name = str(node.attrs["func"])
         func = self.owner.module.funcs[name]
-        named = dict(zip(node.attrs["names"], args, strict=True))  # type: ignore[call-overload]
+        names: Any = node.attrs["names"]
+        named: dict[str, Any] = dict(zip(names, args, strict=True))
         inputs = [named[p.name] for p in func.params if p.name not in func.weights]
         weights = {**self.weights, **{n: v for n, v in named.items() if n in func.weights}}
         out = self.owner.call(func, inputs, weights)

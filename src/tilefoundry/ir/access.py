@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from tilefoundry.ir.expr import Dim, Expr, IterVar
 
@@ -27,7 +27,7 @@ class Indirect:
 
 
 WHOLE = Whole()
-Coord: TypeAlias = Union[Dim, Whole, Indirect]
+Coord: TypeAlias = Dim | Whole | Indirect
 
 
 @dataclass(frozen=True)

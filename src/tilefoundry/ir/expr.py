@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 Bound: TypeAlias = int | float  # float only for ±infinity
 
@@ -205,7 +205,7 @@ class Expr:
         return render(self)
 
 
-Dim: TypeAlias = Union[int, Expr]
+Dim: TypeAlias = int | Expr
 
 
 def _is_dim(x: object) -> bool:
@@ -326,7 +326,7 @@ def floordiv(a: object, b: object) -> Dim:
         return floordiv(-num, -den)
     whole, rest = _split(num, den)
     lo, hi = bounds(rest)
-    if 0 <= lo and hi < den:
+    if lo >= 0 and hi < den:
         return whole
     if isinstance(rest, Expr) and len(rest.terms) == 1:
         (mono, coef) = rest.terms[0]
@@ -359,7 +359,7 @@ def mod(a: object, b: object) -> Dim:
         return 0
     _, rest = _split(num, den)
     lo, hi = bounds(rest)
-    if 0 <= lo and hi < den:
+    if lo >= 0 and hi < den:
         return rest
     if isinstance(rest, Expr) and len(rest.terms) == 1:
         (mono, coef) = rest.terms[0]

@@ -145,9 +145,7 @@ def arrange(
 ) -> tuple[Axis, ...]:
     """Axes of one level: row-major unless strides are given."""
     steps = strides if strides is not None else _row_major(shape)
-    return tuple(
-        Axis(level, n, e, s, offset) for n, e, s in zip(names, shape, steps, strict=True)
-    )
+    return tuple(Axis(level, n, e, s, offset) for n, e, s in zip(names, shape, steps, strict=True))
 
 
 def narrow(mesh: Mesh, index: tuple[int | slice, ...], span: Span | None = None) -> Mesh:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.expr import Dim, LoopVar
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Operation(Protocol):
     """What a node needs of its operation; operations live in ``tilefoundry.ops``."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Return:
     span: Span | None = None
 
 
-Stmt: TypeAlias = Union[Node, Scope, Loop, Return]
+Stmt: TypeAlias = Node | Scope | Loop | Return
 
 
 def walk(block: Block) -> Iterator[Stmt]:

@@ -51,6 +51,6 @@ class Module:
     target: Any
     topologies: tuple[Topology, ...]
     funcs: Mapping[str, Func]
-    children: Mapping[str, Module] = field(default_factory=dict)
+    children: Mapping[str, Module] = field(default_factory=lambda: dict[str, Module]())
     span: Span | None = None
-    weight_names: Mapping[str, str] = field(default_factory=dict)
+    weight_names: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, Expr, bounds, product
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.layout import ComposedLayout, Layout, Swizzle
 
-Nest: TypeAlias = Union[Dim, tuple["Nest", ...]]
+Nest: TypeAlias = Dim | tuple["Nest", ...]
 
 
 @dataclass(frozen=True)
@@ -207,16 +207,16 @@ def _zip(
     return zip(modes, axes or (None,) * len(modes), strict=True)
 
 
-def _refill_text(nest: object, leaves: Iterator[str]) -> object:
+def _refill_text(nest: Any, leaves: Iterator[str]) -> object:
     if isinstance(nest, tuple):
-        return tuple(_refill_text(item, leaves) for item in nest)  # pyright: ignore[reportUnknownVariableType]
+        return tuple(_refill_text(item, leaves) for item in nest)
     return next(leaves)
 
 
-def _nest_text(nest: object) -> str:
+def _nest_text(nest: Any) -> str:
     if not isinstance(nest, tuple):
         return str(nest)
-    items = [_nest_text(item) for item in nest]  # pyright: ignore[reportUnknownVariableType]
+    items = [_nest_text(item) for item in nest]
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 

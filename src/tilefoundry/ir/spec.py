@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, Expr
@@ -50,7 +51,9 @@ def layout_from(spec: object, span: Span | None = None) -> ShardLayout:
         return spec
     if isinstance(spec, Tagged):
         base = layout_from(spec.base, span)
-        partial = tuple((t.axis, t.kind.kind) for t in spec.tags if t.axis and isinstance(t.kind, P))
+        partial = tuple(
+            (t.axis, t.kind.kind) for t in spec.tags if t.axis and isinstance(t.kind, P)
+        )
         return _checked(replace(base, partial=base.partial + partial), span)
     if isinstance(spec, ComposedLayout):
         base = layout_from(spec.layout, span)
@@ -58,11 +61,11 @@ def layout_from(spec: object, span: Span | None = None) -> ShardLayout:
     if isinstance(spec, Layout):
         if _is_default(spec):
             return _from_tuples(_tuple(spec.shape), None, span)
-        return _from_tuples(_tuple(spec.shape), _tuple(spec.stride), span)
+        return _from_tuples(_tuple(spec.shape), _tuple(spec.strides), span)
     if isinstance(spec, (int, Expr, Split)) and not isinstance(spec, bool):
         return _from_tuples((spec,), None, span)
     if isinstance(spec, tuple):
-        items: tuple[object, ...] = spec
+        items = _tuple(spec)
         if len(items) == 2 and all(isinstance(x, tuple) for x in items):
             return _from_tuples(_tuple(items[0]), _tuple(items[1]), span)
         return _from_tuples(items, None, span)
@@ -99,10 +102,10 @@ def from_record(
 
 
 def _is_default(layout: Layout) -> bool:
-    return layout.stride == Layout(layout.shape).stride
+    return layout.strides == Layout(layout.shape).strides
 
 
-def _tuple(x: object) -> tuple[object, ...]:
+def _tuple(x: Any) -> tuple[object, ...]:
     return x if isinstance(x, tuple) else (x,)  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -139,7 +142,7 @@ def _paired(
 def _mode(item: object, axes: list[Axis | None], span: Span | None) -> Nest:
     """One mode without strides; ``X @ axis`` may become two."""
     if isinstance(item, tuple):
-        items: tuple[object, ...] = item
+        items = _tuple(item)
         return tuple(_mode(sub, axes, span) for sub in items)
     if isinstance(item, Split):
         parts = split_mode(item.extent, item.axis, span)
@@ -156,9 +159,9 @@ def _strided(
     item: object, step: object, axes: list[Axis | None], span: Span | None
 ) -> tuple[Nest, Nest]:
     if isinstance(item, tuple):
-        items: tuple[object, ...] = item
+        items = _tuple(item)
         if not isinstance(step, tuple):
-            refuse("layout-congruent", span, shape=_show(item), strides=_show(step))
+            refuse("layout-congruent", span, shape=_show(items), strides=_show(step))
         pairs = [_strided(a, b, axes, span) for a, b in _paired(items, _tuple(step), span)]
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     if not isinstance(step, (int, Expr)) or isinstance(step, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, product
@@ -89,4 +89,4 @@ class TupleType:
         return f"({', '.join(map(repr, self.items))})"
 
 
-Type: TypeAlias = Union[TensorType, TupleType]
+Type: TypeAlias = TensorType | TupleType

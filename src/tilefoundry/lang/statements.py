@@ -117,11 +117,12 @@ def _while(frame: Frame, stmt: ast.stmt, test: ast.expr, body: list[ast.stmt]) -
 def _return(frame: Frame, stmt: ast.stmt, value: ast.expr | None) -> Return:
     span = frame.span(stmt)
     made = evaluate(frame, value) if value is not None else None
-    values = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-    for item in values:
+    values: list[Node] = []
+    for item in made if isinstance(made, (tuple, list)) else (made,):
         if not isinstance(item, Node):
             refuse("return-value", span, found=repr(item))
-    out = Return(values, span)
+        values.append(item)
+    out = Return(tuple(values), span)
     frame.builder.stmts.append(out)
     frame.builder.used.update(values)
     return out

@@ -151,7 +151,8 @@ def checked_index(op: str, index: Any, extent: int, dim: int) -> Any:
     bad = (at < 0) | (at >= extent)
     if bool(bad.any()):
         found = int(at[bad].reshape(-1)[0])
-        refuse("index-out-of-range", None, op=f"tf.{op}", index=found, extent=extent, dim=dim)
+        fields = {"index": found, "extent": extent, "last": extent - 1, "dim": dim}
+        refuse("index-out-of-range", None, op=f"tf.{op}", **fields)
     return at
 
 

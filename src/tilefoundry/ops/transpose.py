@@ -34,7 +34,7 @@ class Transpose(Op):
         rank = call.arg(0).rank
         out = tuple(axis_of(call, p, rank) for p in call.attrs["perm"])
         if sorted(out) != list(range(rank)):
-            call.refuse("transpose-perm", perm=call.attrs["perm"], rank=rank)
+            call.refuse("transpose-perm", perm=call.attrs["perm"], rank=rank, last=rank - 1)
         return out
 
     def results(self, call: Call) -> tuple[Result, ...]:

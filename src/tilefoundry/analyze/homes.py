@@ -43,10 +43,12 @@ class Home:
 
 class Homes:
     """Where each value lives and for how long (``in_place``: elementwise results take
-    the home of an operand that dies with them)."""
+    the home of an operand that dies with them). ``shared`` is the storage that all units
+    see."""
 
-    def __init__(self, flow: Flow, in_place: bool = False) -> None:
+    def __init__(self, flow: Flow, shared: str, in_place: bool = False) -> None:
         self.flow = flow
+        self.shared = shared
         self.in_place = in_place
         self.of: dict[Node, Home] = {}
         self._returned = set(flow.returned)
@@ -94,6 +96,8 @@ class Homes:
             self._join(node, self.of[c.head])
         elif (base := self._shares(site)) is not None:
             self._join(node, self.of[base])
+            if node.op.name == "insert_slice":
+                self._write_through(site)
         else:
             self._found(node)
 
@@ -133,6 +137,15 @@ class Homes:
             self._join(node, kept)
         kept.slots = max(kept.slots, gone.slots)
         kept.first = min(kept.first, gone.first)
+
+    def _write_through(self, site: Site) -> None:
+        """An update made in its destination's storage, for this write only, is made there."""
+        dst, update = site.node.args
+        own, kept = self.of.get(update), self.of[dst]
+        if own is None or own is kept or own.founder.op is PARAM or own.needed > site.at:
+            return
+        if update.tensor.storage == dst.tensor.storage == self.shared:
+            self.of |= dict.fromkeys(own.nodes, kept)
 
     def _shares(self, site: Site) -> Node | None:
         """The operand in whose home the result lives, None if it needs its own."""

@@ -37,12 +37,12 @@ class Program:
     @cached_property
     def homes(self) -> Homes:
         """Places in storage as the program is authored."""
-        return Homes(self.flow)
+        return Homes(self.flow, self.target.default_storage)
 
     @cached_property
     def in_place(self) -> Homes:
         """Places where elementwise results may overwrite an operand that dies."""
-        return Homes(self.flow, in_place=True)
+        return Homes(self.flow, self.target.default_storage, in_place=True)
 
     @property
     def levels(self) -> tuple[str, ...]:

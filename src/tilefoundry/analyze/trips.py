@@ -245,4 +245,22 @@ def counter(args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Di
     return space["run"]
 
 
+def visitor(
+    args: Sequence[Sym],
+    loops: Sequence[Loop],
+    spans: Sequence[tuple[Dim, ...]],
+    results: Sequence[Dim],
+) -> Any:
+    """``f(*values of args) -> list of result tuples``, one per step of ``loops``."""
+    names = {s: f"v{i}" for i, s in enumerate((*args, *(x.var for x in loops)))}
+    say = lambda x: render(x, lambda s: names[s])  # noqa: E731
+    each = "".join(f"{say(x)}, " for x in results)
+    steps = [
+        f" for {names[loop.var]} in range({', '.join(map(say, span))})"
+        for loop, span in zip(loops, spans, strict=True)
+    ]
+    body = f"[({each}){''.join(steps)}]"
+    return eval(f"lambda {', '.join(names[s] for s in args)}: {body}", dict(_ENV))
+
+
 _ENV: dict[str, Any] = {"__builtins__": {"min": min, "max": max, "range": range, "len": len}}

@@ -1,0 +1,201 @@
+"""Peak residency per storage: all values alive at a statement, operands and result included.
+
+Counted per unit of the level whose units the capacity is for, and per single unit where a
+storage has a limit of its own there (registers of a thread).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from tilefoundry.analyze.figure import EXACT, LOWER, Figure, undecided
+from tilefoundry.analyze.flow import VIEWS
+from tilefoundry.analyze.homes import Home, Homes
+from tilefoundry.analyze.program import Program, types_of
+from tilefoundry.ir.expr import Dim, Expr, bounds
+from tilefoundry.ir.mesh import Axis
+from tilefoundry.ir.node import PARAM
+from tilefoundry.targets import Storage
+
+MOST_CANDIDATES = 32
+"""Symbolic sums kept as possible peaks; more cannot be compared without binding."""
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What one home takes of a storage: of one pool unit, and of each single unit."""
+
+    home: Home
+    pooled: Dim
+    each: Dim
+
+
+@dataclass
+class Peak:
+    """The peak of one storage. ``level`` is the pool's (None: the device); ``at`` the
+    statement; ``held`` what is alive there, largest first."""
+
+    storage: Storage
+    level: str | None
+    amount: Figure
+    in_place: Figure
+    at: int = 0
+    held: list[Resident] = field(default_factory=list)
+    each: Figure | None = None
+    """Most bytes of one unit of the storage's own level, where it has a limit."""
+    each_held: list[Resident] = field(default_factory=list)
+
+
+def residents(program: Program, homes: Homes, storage: Storage) -> list[Resident]:
+    """Every home in ``storage`` with what it takes."""
+    pool = storage.pool or storage.level
+    out: list[Resident] = []
+    for home in homes:
+        pooled: Dim = 0
+        each: Dim = 0
+        if any(t.storage == storage.name for t in types_of(home.founder)):
+            pooled, each = held(program, home, storage, pool)
+        if pooled != 0:
+            out.append(Resident(home, pooled * home.slots, each * home.slots))
+    return out
+
+
+def held(program: Program, home: Home, storage: Storage, pool: str | None) -> tuple[Dim, Dim]:
+    """Bytes of ``home`` in one pool unit, and in one unit of the storage's own level.
+
+    The value is divided over the axes it is split on. Units inside the pool that own a
+    storage of their own and are not split hold a copy each; device memory is held once,
+    or once per unit where units hold different values.
+    """
+    mesh = home.mesh
+    types = [t for t in types_of(home.founder) if t.storage == storage.name]
+    outer = program.within(pool, mesh)
+    inner = [a for a in program.within(storage.level, mesh) if a not in outer]
+    pooled: Dim = 0
+    each: Dim = 0
+    for type in types:
+        split = {d.axis for d in type.digits}
+        if pool is None:
+            made = [n for n in home.nodes if n.op.name not in VIEWS and n.op is not PARAM]
+            varying = frozenset[Axis]().union(*(program.varies[n] for n in made)) - split
+            whole = program.nbytes(type) * prod(a.extent for a in varying)
+            pooled, each = pooled + whole, each + whole
+            continue
+        part = program.part(type, outer)
+        one = program.part(type, [*outer, *inner])
+        copies = prod(a.extent for a in inner if a not in split)
+        pooled, each = pooled + _granules(part, storage) * copies, each + one
+    return pooled, each
+
+
+def _granules(size: Dim, storage: Storage) -> Dim:
+    unit = storage.granule.value if storage.granule else None
+    return size if not unit else -((-size) // int(unit)) * int(unit)
+
+
+def peaks(program: Program) -> list[Peak]:
+    """The peak of every storage that the program uses, nearest to the units first."""
+    out: list[Peak] = []
+    for storage in reversed(list(program.target.storages.values())):
+        found = residents(program, program.homes, storage)
+        if not found:
+            continue
+        amount, at, alive = sweep(found, lambda r: r.pooled)
+        less, _, _ = sweep(residents(program, program.in_place, storage), lambda r: r.pooled)
+        peak = Peak(storage, storage.pool or storage.level, amount, less, at, alive)
+        if storage.level and storage.unit_limit and any(_single(storage, r) for r in found):
+            _per_unit(program, peak, found)
+        out.append(peak)
+    return out
+
+
+def _single(storage: Storage, r: Resident) -> bool:
+    return bool(r.home.mesh.at(storage.level or ""))
+
+
+def _per_unit(program: Program, peak: Peak, found: list[Resident]) -> None:
+    """The fullest single unit: units of different roles hold different values."""
+    level = str(peak.storage.level)
+    sets = {r.home.mesh.at(level): frozenset(r.home.mesh.units(level)) for r in found}
+    best: tuple[Figure, list[Resident]] | None = None
+    for units in _roles(sets.values()):
+        mine = [
+            r for r in found if sets[r.home.mesh.at(level)] >= units and _single(peak.storage, r)
+        ]
+        amount, _, alive = sweep(mine, lambda r: r.each)
+        if best is None or _more(amount, best[0]):
+            best = amount, alive
+    if best:
+        peak.each, peak.each_held = best
+
+
+def _roles(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+    """The coarsest sets of units that no given set cuts."""
+    parts: list[frozenset[int]] = []
+    for new in dict.fromkeys(s for s in sets if s):
+        cut: list[frozenset[int]] = []
+        rest = new
+        for old in parts:
+            cut += [x for x in (old & new, old - new) if x]
+            rest = rest - old
+        parts = cut + ([rest] if rest else [])
+    return parts
+
+
+def _more(a: Figure, b: Figure) -> bool:
+    return isinstance(a.value, int) and isinstance(b.value, int) and a.value > b.value
+
+
+def sweep(
+    found: list[Resident], size: Callable[[Resident], Dim]
+) -> tuple[Figure, int, list[Resident]]:
+    """The largest sum over statements, where it is reached first, and what is alive there."""
+    edges: dict[int, Dim] = {}
+    for r in found:
+        n: Dim = size(r)
+        edges[r.home.first] = edges.get(r.home.first, 0) + n
+        edges[r.home.last + 1] = edges.get(r.home.last + 1, 0) - n
+    sums: dict[Dim, int] = {}
+    now: Dim = 0
+    for at in sorted(edges):
+        now = now + edges[at]
+        if now not in sums:
+            sums[now] = at
+    kept = _largest(list(sums))
+    if len(kept) != 1:
+        reason = "which moment is fullest depends on open extents; bind them with --dim"
+        return undecided(reason), 0, []
+    (most,) = kept
+    at = sums[most]
+    alive = [r for r in found if r.home.first <= at <= r.home.last]
+    if all(isinstance(size(r), int) for r in alive):
+        alive.sort(key=lambda r: -size(r))
+    return Figure(most, EXACT), at, alive
+
+
+def _largest(sums: list[Dim]) -> list[Dim]:
+    """Those that no other is sure to reach."""
+    if all(isinstance(s, int) for s in sums):
+        return [max(sums, default=0)]  # type: ignore[type-var]
+    kept: list[Dim] = []
+    for new in sums:
+        if any(bounds(old - new)[0] >= 0 for old in kept):
+            continue
+        kept = [old for old in kept if bounds(new - old)[0] < 0] + [new]
+        if len(kept) > MOST_CANDIDATES:
+            return kept
+    return kept
+
+
+def fits(amount: Figure, capacity: int | float | None) -> str:
+    """``yes``, ``no`` or ``undecided``."""
+    if amount.value is None or capacity is None:
+        return "undecided"
+    if isinstance(amount.value, Expr):
+        lo, hi = bounds(amount.value)
+        return "yes" if hi <= capacity else "no" if lo > capacity else "undecided"
+    if amount.precision == LOWER and amount.value <= capacity:
+        return "undecided"
+    return "yes" if amount.value <= capacity else "no"

@@ -1,0 +1,243 @@
+"""Tiles of shared storage: which part each unit touches at each step, as index expressions.
+
+Two units that evaluate to the same key touch the same tile; distinct keys are distinct
+tiles. Everything is decided by evaluating the keys over units and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as cartesian
+from math import prod
+
+from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, open_names
+from tilefoundry.analyze.flow import VIEWS, Site
+from tilefoundry.analyze.homes import Home
+from tilefoundry.analyze.program import Program
+from tilefoundry.analyze.traffic import WRITE, Move
+from tilefoundry.analyze.trips import LIMIT, count, function, visitor
+from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, multiple_of, substitute, symbols
+from tilefoundry.ir.mesh import Axis, Coord
+from tilefoundry.ir.node import Loop
+from tilefoundry.ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access of a buffer in the storage that all units share.
+
+    ``starts`` are where the touched part starts on each axis of the buffer, ``sizes`` its
+    extents; ``places`` are the mesh coordinates that further divide it; ``size`` the bytes
+    of the part that one unit (of the processor level) touches in one execution.
+    """
+
+    move: Move
+    home: Home
+    starts: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+    places: tuple[Dim, ...]
+    size: int
+    whole: int
+
+    @property
+    def site(self) -> Site:
+        return self.move.site
+
+    @property
+    def keys(self) -> tuple[Dim, ...]:
+        """What tells one tile from another."""
+        return (*self.starts, *self.places)
+
+
+def access_of(program: Program, move: Move) -> Access | None:
+    """The part of its buffer that ``move`` touches; None where sizes are open or the part
+    is no box of the buffer (behind a reshape)."""
+    where = _located(program, move)
+    if where is None:
+        return None
+    home, starts, type = where
+    deep = program.levels.index(program.target.processor.level)
+    over = [a for a in move.over if program.levels.index(a.level) <= deep]
+    size = program.nbytes(type)
+    whole = program.nbytes(home.founder.tensor)
+    if not isinstance(size, int) or not isinstance(whole, int):
+        return None
+    places = tuple(Coord(a.name, 0, a.extent - 1, axis=a).expr() for a in over)
+    size = -(-size // prod(a.extent for a in over))
+    shape = tuple(program.bind(x) for x in type.shape)
+    return Access(move, home, tuple(map(program.bind, starts)), shape, places, size, whole)
+
+
+def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], TensorType] | None:
+    """(buffer, starts in it, type of the part) behind slices and writes into place."""
+    node = move.value
+    if not isinstance(node.type, TensorType):
+        return None
+    type = node.type
+    if move.way == WRITE:
+        if node.op.name == "insert_slice":
+            update = node.args[1].tensor
+            return program.homes.of[node], tuple(node.attrs["offsets"]), update  # type: ignore[arg-type]
+        for use in program.flow.uses.get(node, ()):
+            dst = use.node.args[0]
+            written = use.node.op.name == "insert_slice" and use.node.args[1] is node
+            if written and program.homes.of.get(node) is program.homes.of.get(dst):
+                return program.homes.of[dst], tuple(use.node.attrs["offsets"]), type  # type: ignore[arg-type]
+        return program.homes.of[node], (0,) * type.rank, type
+    starts: tuple[Dim, ...] = (0,) * type.rank
+    while node.op.name in VIEWS:
+        if node.op.name != "slice" or any(s != 1 for s in node.attrs.get("strides") or ()):
+            return None
+        outer: Sequence[Dim] = node.attrs["starts"]  # type: ignore[assignment]
+        starts = tuple(a + b for a, b in zip(outer, starts, strict=True))
+        node = node.args[0]
+    return program.homes.of[node], starts, type
+
+
+# ---- evaluation over units
+
+
+def unit_axes(program: Program, access: Access) -> tuple[Axis, ...]:
+    """Axes whose units are told apart: those of the processor level and outside of it, and
+    deeper ones that the keys name."""
+    outer = program.within(program.target.processor.level, access.site.mesh)
+    named = program.axes_of(*access.keys)
+    return (*outer, *(a for a in access.site.mesh.axes if a in named and a not in outer))
+
+
+def ordered(axes: Sequence[Axis], level: str) -> list[tuple[int, ...]]:
+    """Coordinates of all units in the order of their ids at ``level`` (launch order)."""
+    crds = list(cartesian(*(range(a.extent) for a in axes)))
+    return sorted(
+        crds, key=lambda c: sum(i * a.stride for i, a in zip(c, axes) if a.level == level)
+    )
+
+
+def first_step(program: Program, access: Access) -> tuple[Dim, ...]:
+    """The keys at the first step of every enclosing loop, in terms of coordinates."""
+    keys = access.keys
+    for loop in reversed(access.site.nest):
+        start = {loop.var: program.bind(loop.start)}
+        keys = tuple(substitute(k, start) for k in keys)
+    return keys
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Tiles that one wave touches in one step: how many, and by how many units each."""
+
+    tiles: int
+    least: int
+    most: int
+
+
+def sharing(program: Program, access: Access, wave: int) -> Sharing:
+    """Distinct tiles of the first step of the first ``wave`` units, counted exactly.
+
+    Raises :class:`Undecidable` where the keys depend on open extents.
+    """
+    axes = unit_axes(program, access)
+    keys = first_step(program, access)
+    _demand_closed(keys)
+    coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
+    run = function(coords, keys)
+    seen: dict[tuple[int, ...], int] = {}
+    for crd in ordered(axes, program.target.processor.level)[:wave]:
+        key = run(*crd)
+        seen[key] = seen.get(key, 0) + 1
+    return Sharing(len(seen), min(seen.values()), max(seen.values()))
+
+
+def _demand_closed(keys: Sequence[Dim]) -> None:
+    names = " ".join(dict.fromkeys(n for k in keys if (n := open_names(k))))
+    if names:
+        raise Undecidable(f"which tiles are touched depends on {names}; bind it with --dim")
+
+
+def footprint(program: Program, access: Access) -> Figure:
+    """Distinct bytes over all units and steps.
+
+    Exact where tiles coincide or are disjoint (starts are multiples of sizes) or overlap
+    along one axis; else the smaller of all tiles together and the whole buffer.
+    """
+    _demand_closed(access.keys)
+    total = access.size
+    precision = EXACT
+    for group in _groups(program, access):
+        seen = _values(program, access, group)
+        starts = [i for i in group if i < len(access.starts)]
+        loose = [i for i in starts if not _aligned(access.starts[i], access.sizes[i])]
+        if not loose:
+            total *= len(seen)
+        elif len(group) == 1:
+            size = access.sizes[loose[0]]
+            total = total * _union([k[0] for k in seen], int(size)) // int(size)  # type: ignore[arg-type]
+        else:
+            total, precision = total * len(seen), UPPER
+    if total > access.whole:
+        return Figure(access.whole, UPPER)
+    return Figure(total, precision)
+
+
+def _aligned(start: Dim, size: Dim) -> bool:
+    if not isinstance(size, int) or size == 0:
+        return False
+    return start == 0 or bounds(start)[0] == bounds(start)[1] or multiple_of(start) % size == 0
+
+
+def _union(starts: Sequence[int], size: int) -> int:
+    """Length of the union of the intervals ``[s, s + size)``."""
+    length, end = 0, None
+    for s in sorted(starts):
+        length += size if end is None or s >= end else s + size - end
+        end = s + size
+    return length
+
+
+def _closure(program: Program, keys: Sequence[Dim], nest: Sequence[Loop]) -> set[Sym]:
+    """Symbols that decide the values of ``keys``: their own and those of loop bounds."""
+    owner = {loop.var: loop for loop in nest}
+    out: set[Sym] = set()
+    stack = [s for k in keys for s in symbols(k)]
+    while stack:
+        symbol = stack.pop()
+        if symbol in out:
+            continue
+        out.add(symbol)
+        if isinstance(symbol, LoopVar) and symbol in owner:
+            loop = owner[symbol]
+            for x in (loop.start, loop.stop, loop.step):
+                stack += symbols(program.bind(x))
+    return out
+
+
+def _groups(program: Program, access: Access) -> list[list[int]]:
+    """Key components that share a deciding symbol; the others vary independently."""
+    held = [_closure(program, [k], access.site.nest) for k in access.keys]
+    groups: list[tuple[set[Sym], list[int]]] = []
+    for i, mine in enumerate(held):
+        meet = [g for g in groups if g[0] & mine]
+        joined = (mine.union(*(g[0] for g in meet)), sorted(sum((g[1] for g in meet), [i])))
+        groups = [g for g in groups if g not in meet] + [joined]
+    return [g for _, g in groups]
+
+
+def _values(program: Program, access: Access, group: Sequence[int]) -> set[tuple[int, ...]]:
+    """Distinct values of some key components over all units and steps."""
+    keys = [access.keys[i] for i in group]
+    held = _closure(program, keys, access.site.nest)
+    coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
+    loops = [x for x in access.site.nest if x.var in held]
+    spans = [tuple(map(program.bind, (x.start, x.stop, x.step))) for x in loops]
+    sizes = [c.axis.extent for c in coords if c.axis]
+    points = prod(sizes)
+    for span in spans:
+        points *= max(1, int(min(bounds(count(*span))[1], LIMIT + 1)))
+    if points > LIMIT:
+        raise Undecidable(f"the tiles take {points} evaluations, more than {LIMIT}")
+    run = visitor(coords, loops, spans, keys)
+    seen: set[tuple[int, ...]] = set()
+    for crd in cartesian(*map(range, sizes)):
+        seen.update(run(*crd))
+    return seen

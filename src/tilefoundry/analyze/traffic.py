@@ -1,0 +1,210 @@
+"""Traffic: bytes that statements read from and write to each storage.
+
+``logical`` counts each value once for all units that only repeat what others do;
+``executed`` counts every unit's own reads and writes, at every trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from tilefoundry.analyze.figure import EXACT, LOWER, ZERO, Figure, Undecidable, undecided
+from tilefoundry.analyze.flow import VIEWS, Site
+from tilefoundry.analyze.homes import destination
+from tilefoundry.analyze.program import Program, types_of
+from tilefoundry.ir.expr import Dim
+from tilefoundry.ir.mesh import Axis
+from tilefoundry.ir.node import CALL, Node, Structural
+from tilefoundry.ir.types import IMMEDIATE, TensorType
+from tilefoundry.ops.base import Op, call_of
+
+READ, WRITE = "read", "write"
+MADE_OF_NOTHING = frozenset({"empty"})
+
+
+@dataclass(frozen=True)
+class Move:
+    """One statement's reads or writes of one value: bytes of one unit's part of it per
+    execution (its share along the axes ``over``), logical and executed bytes over all trips."""
+
+    site: Site
+    value: Node
+    storage: str
+    way: str
+    part: Dim
+    over: tuple[Axis, ...]
+    readers: tuple[Axis, ...]
+    logical: Figure
+    executed: Figure
+
+
+@dataclass
+class TrafficTable:
+    """Moves by node; totals by (storage, way)."""
+
+    moves: list[Move] = field(default_factory=list)
+    by_node: dict[Node, list[Move]] = field(default_factory=dict)
+
+    def add(self, move: Move) -> None:
+        self.moves.append(move)
+        self.by_node.setdefault(move.site.node, []).append(move)
+
+    def total(self, storage: str, way: str) -> tuple[Figure, Figure]:
+        """Logical and executed bytes of a storage, one way."""
+        mine = [m for m in self.moves if (m.storage, m.way) == (storage, way)]
+        return (
+            sum((m.logical for m in mine), ZERO),
+            sum((m.executed for m in mine), ZERO),
+        )
+
+    @property
+    def storages(self) -> list[str]:
+        return sorted({m.storage for m in self.moves})
+
+
+def traffic_table(program: Program) -> TrafficTable:
+    """Every statement's reads and writes, in program order."""
+    out = TrafficTable()
+    for site in program.flow.sites:
+        for value, way, type in accesses(program, site):
+            out.add(_move(program, site, value, way, type))
+    return out
+
+
+def accesses(program: Program, site: Site) -> Iterator[tuple[Node, str, TensorType]]:
+    """(value, way, its type) of everything that a statement really moves."""
+    node = site.node
+    name = node.op.name
+    if node.op is CALL or isinstance(node.op, Structural):
+        return
+    if name in VIEWS or name in MADE_OF_NOTHING:
+        return
+    if name == "insert_slice":
+        dst, update = node.args
+        if program.homes.of.get(update) is program.homes.of.get(dst):
+            return  # the update was made in its place
+        yield update, READ, update.tensor
+        yield node, WRITE, update.tensor
+        if program.homes.of.get(node) is not program.homes.of.get(dst):
+            yield dst, READ, dst.tensor  # the destination lives on: a copy of the whole
+        return
+    if name == "reshard" and node.args[0].type == node.type:
+        return
+    into = destination(node) if name == "schedule" else None
+    copies = len(node.args) == 2
+    for arg in dict.fromkeys(node.args):  # an operand used twice is read once
+        for type in types_of(arg):
+            if type.storage != IMMEDIATE and not (arg is into and copies):
+                yield arg, READ, type
+    for type in types_of(node):
+        if type.storage != IMMEDIATE:
+            yield node, WRITE, type
+
+
+def _move(program: Program, site: Site, value: Node, way: str, type: TensorType) -> Move:
+    part, over = _part(program, site, value, type)
+    who = _who(program, site, type, way, over)
+    issued = _issued(program, site, value, type) if way == READ else None
+    if issued:  # a matrix instruction fetches its operands itself, not unit by unit
+        part, precision = issued
+        who, over = tuple(program.within(program.owner(type.storage), site.mesh)), ()
+    else:
+        precision = EXACT
+    try:
+        times = program.trips(site.nest)
+    except Undecidable as why:
+        unknown = undecided(why.reason)
+        return Move(site, value, type.storage, way, part, over, who, unknown, unknown)
+    loops = {a for x in site.nest for a in program.axes_of(x.start, x.stop, x.step)}
+    whose = program.varies[site.node] | loops | set(over)
+    once = tuple(a for a in who if a in whose)
+    return Move(
+        site,
+        value,
+        type.storage,
+        way,
+        part,
+        over,
+        who,
+        Figure(part * times.total(once), precision),
+        Figure(part * times.total(who), precision),
+    )
+
+
+def _part(
+    program: Program, site: Site, value: Node, type: TensorType
+) -> tuple[Dim, tuple[Axis, ...]]:
+    """Bytes of ``value`` that one unit touches, and the axes that divide it."""
+    over = set(_dividing(program, site, value, type))
+    axes = tuple(a for a in site.mesh.axes if a in over)
+    whole = program.nbytes(type)
+    return -((-whole) // prod(a.extent for a in axes)), axes
+
+
+def _dividing(program: Program, site: Site, value: Node, type: TensorType) -> Iterator[Axis]:
+    """Axes in force along which units touch different parts of ``value``: those it is split
+    on, and those that split the domain dimension that one of its axes is."""
+    node = site.node
+    own = {d.axis for d in type.digits if d.axis in site.mesh.axes}
+    yield from own
+    if value is node or not isinstance(node.op, Op) or node.op.name == "insert_slice":
+        return
+    rest = program.splits(node) - own
+    if not rest:
+        return
+    call = call_of(node, program.context)
+    relation = node.op.relation(call, tuple(t.shape for t in types_of(node)))
+    dims = {}
+    for coords, kind in zip(relation.results, types_of(node), strict=False):
+        dims |= {d.axis: relation.iter_of(coords[d.dim]) for d in kind.digits}
+    for arg, coords in zip(call.args, relation.operands, strict=False):
+        for d in arg.digits if arg is not None else ():
+            dims.setdefault(d.axis, relation.iter_of(coords[d.dim]))
+    position = node.args.index(value)
+    if len(node.args) != len(call.args) or position >= len(relation.operands):
+        return
+    mine = [relation.iter_of(c) for c in relation.operands[position]]
+    for axis in rest:
+        at = dims.get(axis)
+        if at is not None and any(m is at for m in mine):
+            yield axis
+
+
+def _who(
+    program: Program, site: Site, type: TensorType, way: str, over: tuple[Axis, ...]
+) -> tuple[Axis, ...]:
+    """Axes whose every unit makes the access.
+
+    A read is made by whoever executes the statement. A write into storage that units share
+    is made once for all units that would write the same.
+    """
+    holders = program.holders(site)
+    if way == READ:
+        return holders
+    own = set(program.within(program.owner(type.storage), site.mesh)) | set(over)
+    own |= program.varies[site.node]
+    own |= program.varies[site.node.args[1]] if site.node.op.name == "insert_slice" else set()
+    own |= {a for x in site.nest for a in program.axes_of(x.start, x.stop, x.step)}
+    return tuple(a for a in site.mesh.axes if a in own)
+
+
+def _issued(program: Program, site: Site, value: Node, type: TensorType) -> tuple[Dim, str] | None:
+    """Bytes that a scheduled matrix instruction fetches of an operand in shared storage.
+
+    Each issue reads its own part of lhs and rhs: over ``repeat`` (m, n, k), lhs is read n
+    times and rhs m times. Without a written ``repeat``, once is a lower bound.
+    """
+    node = site.node
+    if node.op.name != "schedule" or len(node.args) != 3 or value is node.args[0]:
+        return None
+    owner = program.owner(type.storage)
+    inner = [a for a in site.mesh.axes if a not in program.within(owner, site.mesh)]
+    if not inner or any(d.axis in inner for d in type.digits):
+        return None
+    whole = program.part(type, program.within(owner, site.mesh))
+    repeat = node.attrs.get("repeat")
+    if not isinstance(repeat, tuple) or len(repeat) != 3:
+        return whole, LOWER
+    return whole * (repeat[1] if value is node.args[1] else repeat[0]), EXACT

@@ -151,8 +151,15 @@ def checked_index(op: str, index: Any, extent: int, dim: int) -> Any:
     bad = (at < 0) | (at >= extent)
     if bool(bad.any()):
         found = int(at[bad].reshape(-1)[0])
-        fields = {"index": found, "extent": extent, "last": extent - 1, "dim": dim}
-        refuse("index-out-of-range", None, op=f"tf.{op}", **fields)
+        refuse(
+            "index-out-of-range",
+            None,
+            op=f"tf.{op}",
+            index=found,
+            extent=extent,
+            last=extent - 1,
+            dim=dim,
+        )
     return at
 
 

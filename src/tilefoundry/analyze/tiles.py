@@ -110,7 +110,8 @@ def ordered(axes: Sequence[Axis], level: str) -> list[tuple[int, ...]]:
     """Coordinates of all units in the order of their ids at ``level`` (launch order)."""
     crds = list(cartesian(*(range(a.extent) for a in axes)))
     return sorted(
-        crds, key=lambda c: sum(i * a.stride for i, a in zip(c, axes) if a.level == level)
+        crds,
+        key=lambda c: sum(i * a.stride for i, a in zip(c, axes, strict=True) if a.level == level),
     )
 
 
@@ -139,7 +140,7 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     """
     axes = unit_axes(program, access)
     keys = first_step(program, access)
-    _demand_closed(keys)
+    demand_closed(keys)
     coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
     run = function(coords, keys)
     seen: dict[tuple[int, ...], int] = {}
@@ -149,7 +150,8 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     return Sharing(len(seen), min(seen.values()), max(seen.values()))
 
 
-def _demand_closed(keys: Sequence[Dim]) -> None:
+def demand_closed(keys: Sequence[Dim]) -> None:
+    """Raise :class:`Undecidable` where an open extent decides a key."""
     names = " ".join(dict.fromkeys(n for k in keys if (n := open_names(k))))
     if names:
         raise Undecidable(f"which tiles are touched depends on {names}; bind it with --dim")
@@ -161,7 +163,7 @@ def footprint(program: Program, access: Access) -> Figure:
     Exact where tiles coincide or are disjoint (starts are multiples of sizes) or overlap
     along one axis; else the smaller of all tiles together and the whole buffer.
     """
-    _demand_closed(access.keys)
+    demand_closed(access.keys)
     total = access.size
     precision = EXACT
     for group in _groups(program, access):
@@ -195,7 +197,7 @@ def _union(starts: Sequence[int], size: int) -> int:
     return length
 
 
-def _closure(program: Program, keys: Sequence[Dim], nest: Sequence[Loop]) -> set[Sym]:
+def closure(program: Program, keys: Sequence[Dim], nest: Sequence[Loop]) -> set[Sym]:
     """Symbols that decide the values of ``keys``: their own and those of loop bounds."""
     owner = {loop.var: loop for loop in nest}
     out: set[Sym] = set()
@@ -214,7 +216,7 @@ def _closure(program: Program, keys: Sequence[Dim], nest: Sequence[Loop]) -> set
 
 def _groups(program: Program, access: Access) -> list[list[int]]:
     """Key components that share a deciding symbol; the others vary independently."""
-    held = [_closure(program, [k], access.site.nest) for k in access.keys]
+    held = [closure(program, [k], access.site.nest) for k in access.keys]
     groups: list[tuple[set[Sym], list[int]]] = []
     for i, mine in enumerate(held):
         meet = [g for g in groups if g[0] & mine]
@@ -226,7 +228,7 @@ def _groups(program: Program, access: Access) -> list[list[int]]:
 def _values(program: Program, access: Access, group: Sequence[int]) -> set[tuple[int, ...]]:
     """Distinct values of some key components over all units and steps."""
     keys = [access.keys[i] for i in group]
-    held = _closure(program, keys, access.site.nest)
+    held = closure(program, keys, access.site.nest)
     coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
     loops = [x for x in access.site.nest if x.var in held]
     spans = [tuple(map(program.bind, (x.start, x.stop, x.step))) for x in loops]

@@ -209,14 +209,14 @@ def _zip(
 
 def _refill_text(nest: Any, leaves: Iterator[str]) -> object:
     if isinstance(nest, tuple):
-        return tuple(_refill_text(item, leaves) for item in nest)
+        return tuple(_refill_text(item, leaves) for item in nest)  # pyright: ignore[reportUnknownVariableType]
     return next(leaves)
 
 
 def _nest_text(nest: Any) -> str:
     if not isinstance(nest, tuple):
         return str(nest)
-    items = [_nest_text(item) for item in nest]
+    items = [_nest_text(item) for item in nest]  # pyright: ignore[reportUnknownVariableType]
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 

@@ -55,6 +55,26 @@ def weight_types(module: Module) -> dict[str, Any]:
     return out
 
 
+def checkpoint_names(module: Module) -> dict[str, str]:
+    """The name in a checkpoint of every weight, by full path name.
+
+    A module's ``weight_names`` maps its own weights and the attributes of its children
+    (``layers.0`` keeps its index); what is not listed keeps its name.
+    """
+    out: dict[str, str] = {}
+    stack = [("", "", module)]
+    while stack:
+        path, stored, inner = stack.pop(0)
+        for func in inner.funcs.values():
+            for name in sorted(func.weights):
+                out[path + name] = stored + inner.weight_names.get(name, name)
+        for name, child in inner.children.items():
+            attribute, dot, index = name.partition(".")
+            renamed = inner.weight_names.get(attribute, attribute)
+            stack.append((f"{path}{name}.", f"{stored}{renamed}{dot}{index}.", child))
+    return out
+
+
 def instantiate(cls: type, weights: Mapping[str, Any], device: str = "cpu") -> Any:
     """An object of the module class whose functions and plain methods run on tensors.
 
@@ -65,4 +85,4 @@ def instantiate(cls: type, weights: Mapping[str, Any], device: str = "cpu") -> A
     return build(cls, weights, device, "")
 
 
-__all__ = ["evaluate", "instantiate", "weight_types"]
+__all__ = ["checkpoint_names", "evaluate", "instantiate", "weight_types"]

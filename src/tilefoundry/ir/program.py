@@ -42,8 +42,8 @@ class Func:
 class Module:
     """One module: target, topologies, functions by name, children by attribute path.
 
-    ``weight_names`` maps a weight parameter to its name in a checkpoint, relative to
-    the module's own prefix; a parameter not listed keeps its name.
+    ``weight_names`` maps a weight parameter, or a child's attribute, to its name in a
+    checkpoint, relative to the module's own prefix; what is not listed keeps its name.
     """
 
     name: str

@@ -73,6 +73,7 @@ def runtime_module(module: type) -> Callable[[C], C]:
             if weights:
                 setattr(cls, name, _with_weights(public[name], weights))
         _construct(cls, children)
+        setattr(cls, "__tilefoundry_implements__", module)  # noqa: B010
         setattr(cls, "__tilefoundry_twin__", TwinDecl(cls, module, children, named))  # noqa: B010
         return cls
 

@@ -62,7 +62,9 @@ def _from_torch(path: str, what: str) -> RawTensor:
         _unreadable(path, what, f"torch.load(weights_only=True) says: {first[:120]}")
     if not isinstance(found, torch.Tensor):
         _unreadable(path, what, f"it holds a {type(found).__name__}, not a tensor")
-    names = {getattr(torch, d.torch): d for d in DTYPES.values() if hasattr(torch, d.torch or "-")}
+    names = {
+        getattr(torch, d.torch or ""): d for d in DTYPES.values() if hasattr(torch, d.torch or "-")
+    }
     if found.dtype not in names or found.layout != torch.strided:
         _unreadable(path, what, f"it holds a tensor of {found.dtype}, {found.layout}")
     data = found.detach().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -9,41 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tilefoundry.judge.numbers import Array, ulp_distance
+from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
 
-PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "allclose": ("atol", "rtol"),
-    "rel_l2": ("max",),
-    "cosine": ("min",),
-    "max_abs": ("max",),
-    "max_rel": ("max",),
-    "ulp": ("max",),
-    "equal": (),
-    "nan_inf": (),
-}
-"""Each predicate and the bounds that must be stated with it."""
-BLIND = frozenset({"cosine", "nan_inf"})
-"""Predicates that do not see the size of values: never enough alone."""
 CHUNK = 1 << 21
 """Elements compared at a time (16 MiB of float64)."""
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """One stated predicate with its bounds."""
-
-    fn: str
-    bounds: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return " ".join([self.fn, *(f"--{k} {v:g}" for k, v in self.bounds.items())])
 
 
 @dataclass(frozen=True)

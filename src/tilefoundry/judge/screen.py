@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import DType
 from tilefoundry.judge.numbers import Array, spacing
-from tilefoundry.judge.predicates import BLIND, Finding, Predicate, compare
+from tilefoundry.judge.predicates import Finding, compare
+from tilefoundry.judge.stated import BLIND, Predicate
 from tilefoundry.judge.tensor import RawTensor
 
 SCALED = 0.01
@@ -29,13 +31,12 @@ class Draw:
     inputs: Mapping[str, RawTensor]
 
 
-def hold_predicates(output: str, predicates: Sequence[Predicate], reference: RawTensor) -> None:
+def hold_predicates(output: str, predicates: Sequence[Predicate], dtype: DType) -> None:
     """Refuse what needs no values: blind predicates alone, tolerances on integers."""
     stated = {p.fn for p in predicates}
     words = " and ".join(sorted(stated))
     if stated <= BLIND:
         refuse("check-predicate-blind", None, output=output, stated=words)
-    dtype = reference.dtype
     if not dtype.is_float and stated != {"equal"}:
         refuse("check-predicate-dtype", None, output=output, dtype=dtype, stated=words,
                needed="equal, and no other")  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,11 @@ def size(shape: Shape) -> int:
 def spell(shape: Shape) -> str:
     """``1x4096x2048``; ``scalar`` without axes."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def place(path: str, offset: int, dtype: str, shape: Shape) -> dict[str, Any]:
+    """Where a tensor's bytes lie, as a child is told."""
+    return {"path": path, "offset": offset, "dtype": dtype, "shape": list(shape)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,147 @@
+"""The answer of a check: one record, as text of greppable lines and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefoundry.judge.predicates import Finding
+from tilefoundry.judge.tensor import RawTensor, spell
+
+
+@dataclass(frozen=True)
+class Row:
+    """One predicate on one output at one set of extents: the worst over the runs."""
+
+    output: str
+    dims: Mapping[str, int]
+    finding: Finding
+    run: int
+    worst_row: tuple[tuple[int, ...], float] | None
+    notes: Sequence[str]
+
+    def record(self) -> dict[str, object]:
+        found = self.finding
+        record: dict[str, object] = {
+            "output": self.output,
+            "dims": dict(self.dims),
+            "fn": found.predicate.fn,
+            "bounds": dict(found.predicate.bounds),
+            "value": found.value,
+            "verdict": "pass" if found.passed else "fail",
+            "differ": found.differ,
+            "of": found.count,
+            "run": self.run,
+            "notes": list(self.notes),
+        }
+        if found.index is not None:
+            record |= {"index": list(found.index), "got": found.got, "expected": found.expected}
+        if self.worst_row is not None:
+            record |= {"worst_row": list(self.worst_row[0]), "worst_row_rel_l2": self.worst_row[1]}
+        return record
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor that was used: its part, where it is from, its hash."""
+
+    part: str
+    name: str
+    origin: str
+    dims: Mapping[str, int]
+    tensor: RawTensor
+
+    def record(self) -> dict[str, object]:
+        return {
+            "part": self.part,
+            "name": self.name,
+            "origin": self.origin,
+            "dims": dict(self.dims),
+            "dtype": self.tensor.dtype.name,
+            "shape": list(self.tensor.shape),
+            "sha256": self.tensor.sha256,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole check. ``reference`` says what the outputs were compared with."""
+
+    source: str
+    function: str
+    candidate: str
+    device: str
+    torch: str
+    seed: int | None
+    runs: int
+    sources: Mapping[str, str]
+    reference: Mapping[str, str]
+    weights: Mapping[str, object]
+    tensors: Sequence[Held]
+    rows: Sequence[Row]
+
+    @property
+    def agrees(self) -> bool:
+        return all(row.finding.passed for row in self.rows)
+
+    def record(self) -> dict[str, object]:
+        return {
+            "verdict": "agrees" if self.agrees else "disagrees",
+            "source": self.source,
+            "function": self.function,
+            "candidate": self.candidate,
+            "device": self.device,
+            "torch": self.torch,
+            "seed": self.seed,
+            "runs": self.runs,
+            "sources": dict(self.sources),
+            "reference": dict(self.reference),
+            "weights": dict(self.weights),
+            "tensors": [held.record() for held in self.tensors],
+            "findings": [row.record() for row in self.rows],
+        }
+
+    def text(self) -> str:
+        """The record as lines ``# family key=value ...``."""
+        head = self.record()
+        keys = ("verdict", "source", "function", "candidate", "device", "torch", "seed", "runs")
+        lines = [_line("check", {key: head[key] for key in keys})]
+        lines += [
+            _line("source", {"file": f, "sha256": digest}) for f, digest in self.sources.items()
+        ]
+        lines.append(_line("reference", self.reference))
+        if self.weights:
+            lines.append(_line("weights", self.weights))
+        for held in self.tensors:
+            record = held.record() | {"shape": spell(held.tensor.shape)}
+            lines.append(_line(str(record.pop("part")), record))
+        for row in self.rows:
+            record = row.record()
+            bounds = record.pop("bounds")
+            notes = record.pop("notes")
+            assert isinstance(bounds, dict) and isinstance(notes, list)
+            line = {"output": record.pop("output"), "fn": record.pop("fn"), **bounds, **record}
+            lines.append(_line("check", line) + "".join(f"\n#   note: {note}" for note in notes))
+        return "\n".join(lines)
+
+
+def _line(family: str, values: Mapping[str, object]) -> str:
+    words = [f"{key}={_word(value)}" for key, value in values.items() if value != {}]
+    return " ".join([f"# {family}", *words])
+
+
+def _word(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case float():
+            return f"{value:.6g}"
+        case list():
+            return f"[{','.join(map(_word, value))}]"
+        case dict():
+            return ",".join(f"{k}:{_word(v)}" for k, v in value.items())
+        case str() if not value or any(c.isspace() or c == '"' for c in value):
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)

@@ -1,0 +1,94 @@
+"""What a check is asked: the program, its inputs and weights, what agreement means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefoundry.diag import refuse
+from tilefoundry.judge.signature import Signature
+from tilefoundry.judge.stated import Predicate
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """One file of ``--inputs files:``, by name or (None) by its place."""
+
+    name: str | None
+    path: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``--out SELECTOR`` with the predicates that follow it."""
+
+    selector: str
+    predicates: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One check. ``files`` None: random inputs. ``weights``: None, ``random`` or a folder.
+
+    ``dims`` lists the values of open extents; every combination is checked. ``seconds``
+    bounds each process.
+    """
+
+    path: str
+    selector: str | None
+    outs: Sequence[Judged]
+    files: Sequence[FileInput] | None = None
+    weights: str | None = None
+    expected: Sequence[str] = ()
+    device: str = "cpu"
+    dims: Mapping[str, Sequence[int]] | None = None
+    consts: Mapping[str, object] | None = None
+    seed: int | None = None
+    seconds: float = 300
+
+    @property
+    def source(self) -> str:
+        return self.path if self.selector is None else f"{self.path}:{self.selector}"
+
+
+def judged_outputs(
+    outs: Sequence[Judged], signature: Signature
+) -> dict[str, tuple[Predicate, ...]]:
+    """The predicates of each output; refuses unknown outputs and outputs without any."""
+    names = [output.name for output in signature.outputs]
+    found: dict[str, tuple[Predicate, ...]] = {name: () for name in names}
+    for out in outs:
+        if out.selector in ("*", "output"):
+            chosen = names
+        elif out.selector in names:
+            chosen = [out.selector]
+        elif out.selector == "output[0]" and names == ["output"]:
+            chosen = names
+        else:
+            known = " ".join(names)
+            refuse("check-output-unknown", None, text=out.selector, function=signature.name,
+                   known=known)  # fmt: skip
+        for name in chosen:
+            found[name] += out.predicates
+    for name, predicates in found.items():
+        if not predicates:
+            stated = " ".join(n for n, p in found.items() if p) or "none"
+            refuse("check-output-unjudged", None, output=name, stated=stated)
+    return found
+
+
+def named_files(files: Sequence[FileInput], signature: Signature) -> dict[str, str]:
+    """The file of each parameter; refuses a wrong number, an unknown or a repeated name."""
+    names = [declared.name for declared in signature.inputs]
+    open = [name for name in names if name not in {file.name for file in files}]
+    placed: dict[str, str] = {}
+    for file in files:
+        name = file.name if file.name is not None else (open.pop(0) if open else None)
+        if name not in names or name in placed:
+            break
+        placed[name] = file.path
+    if len(placed) != len(names) or len(files) != len(names):
+        given = " ".join(f"{f.name}={f.path}" if f.name else f.path for f in files) or "none"
+        refuse("check-input-count", None, function=signature.name,
+               expected=", ".join(names) or "no inputs", found=len(files), given=given)  # fmt: skip
+    return placed

@@ -1,0 +1,69 @@
+"""Weights of a function: at random, or from a checkpoint, held against their declarations."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilefoundry.diag import refuse
+from tilefoundry.judge.draw import draw_weight, stream
+from tilefoundry.judge.files import hold
+from tilefoundry.judge.safetensors import checkpoint
+from tilefoundry.judge.signature import Signature
+from tilefoundry.judge.tensor import place
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where a child finds each weight's bytes, by the weight's path in the module."""
+
+    origin: str = ""
+    places: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def record(self) -> dict[str, object]:
+        return {"origin": self.origin, "count": len(self.places)} if self.places else {}
+
+
+def gather_weights(
+    stated: str | None, signature: Signature, seed: int | None, folder: Path
+) -> Weights:
+    """The weights of the module; ``stated`` is ``random``, a checkpoint's folder, or None."""
+    if stated is None:
+        if signature.needed:
+            names = " ".join(signature.needed)
+            refuse("check-weights-unstated", None, function=signature.name, names=names)
+        return Weights()
+    if stated == "random":
+        assert seed is not None
+        return Weights("random", _random(signature, seed, folder))
+    return Weights(stated, _from_checkpoint(stated, signature))
+
+
+def _random(signature: Signature, seed: int, folder: Path) -> dict[str, dict[str, Any]]:
+    places: dict[str, dict[str, Any]] = {}
+    for n, declared in enumerate(signature.weights):
+        tensor = draw_weight(
+            stream(seed, "weight", declared.name), declared.dtype, declared.shape({})
+        )
+        path = folder / f"{n}.weight"
+        path.write_bytes(tensor.view)
+        places[declared.name] = place(str(path), 0, tensor.dtype.name, tensor.shape)
+    return places
+
+
+def _from_checkpoint(folder: str, signature: Signature) -> dict[str, dict[str, Any]]:
+    known = checkpoint(folder)
+    places: dict[str, dict[str, Any]] = {}
+    for declared in signature.weights:
+        name = signature.stored.get(declared.name, declared.name)
+        if name not in known:
+            near = " ".join(difflib.get_close_matches(name, known, 3)) or "nothing like it"
+            refuse("check-weight-missing", None, name=name, path=folder, near=near)
+        entry = known[name]
+        what = f"weight {declared.name}"
+        hold(what, entry.path, (entry.dtype, entry.shape), declared.dtype, declared.shape({}))
+        places[declared.name] = place(entry.path, entry.offset, entry.dtype.name, entry.shape)
+    return places

@@ -106,9 +106,7 @@ class Layer:
         scores = tf.where(k_at <= q_at[:, None], scores, float("-inf"))
         attended = tf.matmul(tf.softmax(scores, axis=-1), values[:, :, None])
         attended = tf.reshape(attended, (BATCH, HEADS, seq, HEAD_DIM))
-        attended = tf.reshape(
-            tf.transpose(attended, (0, 2, 1, 3)), (BATCH, seq, HEADS * HEAD_DIM)
-        )
+        attended = tf.reshape(tf.transpose(attended, (0, 2, 1, 3)), (BATCH, seq, HEADS * HEAD_DIM))
         x = x + tf.matmul(attended, o_proj, b_layout="NK")
 
         # Gated MLP.

@@ -12,7 +12,7 @@ ORDER = [
     {"ir"},
     {"ops"},
     {"targets", "target"},
-    {"lang", "check", "analyze", "evaluate", "dsl", "runtime"},
+    {"lang", "check", "analyze", "evaluate", "dsl", "runtime", "spec"},
     {"models"},
     {"tir"},
     {"emit"},  # targets/*/emit.py

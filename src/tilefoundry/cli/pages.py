@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import tilefoundry
 from tilefoundry.diag import refuse
@@ -18,11 +21,15 @@ HEADING = re.compile(r"(?P<marks>#{1,6}) (?P<title>.+)")
 
 @dataclass(frozen=True)
 class Section:
-    """A second-level section: the name that selects it, its heading, its text."""
+    """A second-level section: the name that selects it, its heading; its text when read."""
 
     name: str
     title: str
-    text: str
+    read: Callable[[], str]
+
+    @property
+    def text(self) -> str:
+        return self.read()
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Document:
         starts = [(n, h["title"]) for n, h in self._headings if h["marks"] == "##"]
         ends = [n for n, _ in starts[1:]] + [len(lines)]
         return [
-            Section(slug(title), title, "".join(lines[start:end]))
+            Section(slug(title), title, partial("".join, lines[start:end]))
             for (start, title), end in zip(starts, ends, strict=True)
         ]
 
@@ -68,6 +75,29 @@ class Document:
         return found
 
 
+class Collected(Document):
+    """A page that a module of the folder makes: ``TITLE``, ``outline()``, ``section(name)``
+    and ``text()``."""
+
+    @cached_property
+    def _module(self) -> Any:
+        return import_module(f"tilefoundry.{self.path.parent.name}.{self.path.stem}")
+
+    @cached_property
+    def text(self) -> str:
+        return self._module.text()
+
+    @property
+    def title(self) -> str:
+        return self._module.TITLE
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        made = self._module
+        lines = made.outline().items()
+        return [Section(name, line, partial(made.section, name)) for name, line in lines]
+
+
 def slug(title: str) -> str:
     """A heading as one word: ``Layout forms`` is ``layout-forms``."""
     return re.sub(r"[^\w]+", "-", title.lower()).strip("-")
@@ -75,7 +105,12 @@ def slug(title: str) -> str:
 
 def documents(folder: str) -> list[Document]:
     """The pages of ``tilefoundry/<folder>`` in the order of their file names."""
-    return [Document(path) for path in sorted((PACKAGE / folder).glob("*.md"))]
+    paths = [*(PACKAGE / folder).glob("*.md"), *(PACKAGE / folder).glob("[!_]*.py")]
+    return [_document(path) for path in sorted(paths)]
+
+
+def _document(path: Path) -> Document:
+    return Collected(path) if path.suffix == ".py" else Document(path)
 
 
 def find_document(folder: str, name: str) -> Document:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
-from tilefoundry.cli.help import epilog
+from tilefoundry.cli.help import WIDTH, epilog
 from tilefoundry.cli.output import emit
 from tilefoundry.cli.pages import Document, documents, find_document, find_section
 from tilefoundry.cli.source import json_option
@@ -28,12 +30,12 @@ from tilefoundry.cli.source import json_option
 def command(document: str | None, section: str | None, whole: bool, as_json: bool) -> None:
     """The rules.
 
-    Without a document: all documents and their sections. With one: its outline. With a
-    section, by its name or heading: that section, whole.
+    Without a document: all documents and the names of their sections. With one: its outline.
+    With a section, by its name or heading: that section, whole.
     """
     if document is None:
         outlines = [_outline(page) for page in documents("spec")]
-        text = "\n\n".join(_outline_text(page) for page in documents("spec"))
+        text = "\n\n".join(_index_text(page) for page in documents("spec"))
         emit({"documents": outlines}, text or "no documents", as_json)
         return
     page = find_document("spec", document)
@@ -50,6 +52,14 @@ def command(document: str | None, section: str | None, whole: bool, as_json: boo
 def _outline(page: Document) -> dict[str, object]:
     sections = [{"name": section.name, "title": section.title} for section in page.sections]
     return {"name": page.name, "title": page.title, "sections": sections}
+
+
+def _index_text(page: Document) -> str:
+    """A document's title and the names of its sections."""
+    names = " ".join(section.name for section in page.sections)
+    # Breaking at hyphens would split a name.
+    lines = textwrap.wrap(names, WIDTH - 2, break_on_hyphens=False)
+    return "\n".join([f"{page.name}: {page.title}", *(f"  {line}" for line in lines)])
 
 
 def _outline_text(page: Document) -> str:

@@ -1,0 +1,295 @@
+"""One function priced together with what it calls, callees first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilefoundry.analyze.figure import (
+    Binding,
+    Figure,
+    Undecidable,
+    undecided,
+)
+from tilefoundry.analyze.flow import Site
+from tilefoundry.analyze.occupancy import Occupancy, occupancy
+from tilefoundry.analyze.peak import Peak, peaks
+from tilefoundry.analyze.program import Program
+from tilefoundry.analyze.reuse import Window, windows
+from tilefoundry.analyze.tiles import Access, access_of, footprint
+from tilefoundry.analyze.traffic import READ, WRITE, TrafficTable, traffic_table
+from tilefoundry.analyze.work import Cost, Kind, WorkTable, work_table
+from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import Dim, Expr, OpenDim, Sym
+from tilefoundry.ir.node import CALL, PARAM, Node, nodes
+from tilefoundry.ir.program import Func, Module
+from tilefoundry.ops.base import Context
+from tilefoundry.targets import Target
+
+ALL_AT_ONCE = 1 << 30
+"""The wave of a machine whose processors are not known: every unit at once."""
+
+Key = tuple[str, frozenset[tuple[Sym, Dim]]]
+
+
+@dataclass(eq=False)
+class Priced:
+    """One function at one binding: its own tables, and totals with its callees."""
+
+    program: Program
+    level: str
+    calls: dict[Node, Priced] = field(default_factory=dict)
+
+    @cached_property
+    def work(self) -> WorkTable:
+        return work_table(self.program, self.level)
+
+    @cached_property
+    def traffic(self) -> TrafficTable:
+        return traffic_table(self.program)
+
+    @cached_property
+    def peaks(self) -> list[Peak]:
+        return peaks(self.program)
+
+    @cached_property
+    def occupancy(self) -> Occupancy | None:
+        return occupancy(self.program, self.peaks)
+
+    @cached_property
+    def wave(self) -> int:
+        """Units that run at once."""
+        found = self.occupancy.wave if self.occupancy else None
+        return found or ALL_AT_ONCE
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        """Accesses of the storage that all units share whose part of a buffer is a box."""
+        shared = self.program.target.default_storage
+        mine = [m for m in self.traffic.moves if m.storage == shared]
+        return [a for m in mine if (a := access_of(self.program, m))]
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        placed = [a for a in self.accesses if a.site.mesh.axes or a.site.nest]
+        return windows(self.program, placed, self.wave, self.cache_bytes)
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """Capacity of the cache that all processors share, None if there is none known."""
+        for cache in self.program.target.caches.values():
+            if cache.scope == "device" and isinstance(cache.capacity.value, int):
+                return cache.capacity.value
+        return None
+
+    # ---- with callees
+
+    def times(self, site: Site) -> Dim:
+        """How often a call is made in all."""
+        return self.program.trips(site.nest).total(self.program.distinct(site))
+
+    def _callees(self) -> list[tuple[Site, Priced]]:
+        return [(s, self.calls[s.node]) for s in self.program.flow.sites if s.node in self.calls]
+
+    @cached_property
+    def cost(self) -> dict[Kind, Cost]:
+        """Operations by kind, callees included; largest first where they compare."""
+        out = dict(self.work.total)
+        for site, callee in self._callees():
+            for kind, cost in callee.cost.items():
+                old = out.get(kind, Cost())
+                new = self._scaled(site, cost)
+                out[kind] = Cost(
+                    old.logical + new.logical,
+                    old.executed + new.executed,
+                    old.per_unit + new.per_unit,
+                )
+        return out
+
+    def _scaled(self, site: Site, cost: Cost) -> Cost:
+        try:
+            n = self.times(site)
+        except Undecidable as why:
+            return Cost(*(3 * [undecided(why.reason)]))
+        return Cost(*(_times(x, n) for x in (cost.logical, cost.executed, cost.per_unit)))
+
+    def moved(self, storage: str, way: str) -> tuple[Figure, Figure]:
+        """Logical and executed bytes, callees included."""
+        logical, executed = self.traffic.total(storage, way)
+        for site, callee in self._callees():
+            a, b = callee.moved(storage, way)
+            made = self._scaled(site, Cost(a, b))
+            logical, executed = logical + made.logical, executed + made.executed
+        return logical, executed
+
+    @property
+    def storages(self) -> list[str]:
+        """Storages that anything moves through, nearest to the units first."""
+        used = set(self.traffic.storages)
+        for _, callee in self._callees():
+            used |= set(callee.storages)
+        return [s for s in reversed(list(self.program.target.storages)) if s in used]
+
+    @cached_property
+    def compulsory(self) -> tuple[dict[str, Figure], dict[str, Figure]]:
+        """Distinct bytes that must be read of each parameter and written of each result:
+        no cache can avoid them. (Bytes by name; a weight of a callee by its own name.)"""
+        program, shared = self.program, self.program.target.default_storage
+        homes = program.homes.of
+        returned = {homes[n]: n for n in program.flow.returned if n in homes}
+        reads: dict[str, Figure] = {}
+        writes: dict[str, Figure] = {}
+        boxes = {a.move: a for a in self.accesses}
+        for move in self.traffic.moves:
+            if move.storage != shared:
+                continue
+            home = homes.get(move.value)
+            box = boxes.get(move)
+            if box is not None:
+                home = box.home
+            if home is None:
+                continue
+            amount = _distinct(program, box) if box else Figure(program.nbytes(move.value.tensor))
+            if move.way == READ and home.founder.op is PARAM:
+                _keep(reads, home.name, amount)
+            if move.way == WRITE and home in returned:
+                _keep(writes, home.name, amount)
+        for site, callee in self._callees():
+            read, written = callee.compulsory
+            args = dict(zip(site.node.attrs["names"], site.node.args, strict=True))  # type: ignore[call-overload]
+            for name, amount in read.items():
+                home = homes.get(args[name]) if name in args else None
+                if name not in args or (home and home.founder.op is PARAM):
+                    _keep(reads, home.name if home else name, amount)
+            if homes.get(site.node) in returned:
+                for name, amount in written.items():
+                    _keep(writes, f"{callee.program.func.name}.{name}", amount)
+        return reads, writes
+
+
+def _keep(table: dict[str, Figure], name: str, amount: Figure) -> None:
+    """The larger of two distinct-byte counts of one buffer: a lower bound on their union."""
+    old = table.get(name)
+    if (
+        old is None
+        or old.value is None
+        or (
+            isinstance(old.value, int)
+            and isinstance(amount.value, int)
+            and amount.value > old.value
+        )
+    ):
+        table[name] = amount
+
+
+def _distinct(program: Program, access: Access) -> Figure:
+    try:
+        return footprint(program, access)
+    except Undecidable as why:
+        return undecided(why.reason)
+
+
+def _times(x: Figure, n: Dim) -> Figure:
+    return x if x.value is None else Figure(x.value * n, x.precision, x.reason)
+
+
+def price(
+    module: Module,
+    func: Func,
+    target: Target,
+    context: Context,
+    dims: dict[str, int],
+    level: str,
+) -> Priced:
+    """``func`` and every function that it calls, each once per binding of its extents."""
+    made: dict[Key, Priced] = {}
+    first = Binding(_named(func, dims))
+    stack: list[tuple[Func, Binding]] = [(func, first)]
+    order: list[tuple[Key, Func, Binding]] = []
+    seen: set[Key] = set()
+    while stack:
+        current, bind = stack.pop()
+        current = variant(current, bind)
+        key = _key(current, bind)
+        order.append((key, current, bind))
+        if key in seen:
+            continue
+        seen.add(key)
+        for call in _calls(current):
+            callee = module.funcs[str(call.attrs["func"])]
+            stack.append((callee, _bound(callee, call, bind)))
+    for key, current, bind in reversed(order):
+        if key in made:
+            continue
+        program = Program(module, current, target, context, bind)
+        made[key] = Priced(program, level)
+    for key, current, bind in order:
+        for call in _calls(current):
+            callee = module.funcs[str(call.attrs["func"])]
+            inner = _bound(callee, call, bind)
+            made[key].calls[call] = made[_key(variant(callee, inner), inner)]
+    return made[_key(variant(func, first), first)]
+
+
+def _calls(func: Func) -> list[Node]:
+    return [n for n in nodes(func.body) if n.op is CALL]
+
+
+def _key(func: Func, bind: Binding) -> Key:
+    return func.name, frozenset(bind.env.items())
+
+
+def _named(func: Func, dims: dict[str, int]) -> dict[Sym, Dim]:
+    """``--dim`` values by symbol; refuses an unknown name and a value out of range."""
+    known = {d.name: d for d in func.opens}
+    env: dict[Sym, Dim] = {}
+    for name, value in dims.items():
+        if name not in known:
+            have = " ".join(sorted(known)) or "none"
+            refuse("analysis-dim-unknown", func.span, func=func.name, name=name, known=have)
+        dim = known[name]
+        if not dim.lo <= value <= dim.hi:
+            refuse("analysis-dim-range", func.span, name=name, value=value, lo=dim.lo, hi=dim.hi)
+        env[dim] = value
+    return env
+
+
+def _bound(callee: Func, call: Node, bind: Binding) -> Binding:
+    """The callee's open extents in terms of the caller's."""
+    env: dict[Sym, Dim] = {}
+    params = {p.name: p for p in callee.params}
+    for name, arg in zip(call.attrs["names"], call.args, strict=True):  # type: ignore[call-overload]
+        for want, got in zip(params[name].tensor.shape, arg.tensor.shape, strict=True):
+            bare = _bare(want)
+            if bare is not None:
+                env.setdefault(bare, bind(got))
+    same = {s: d for s, d in env.items() if not (isinstance(d, Expr) and _bare(d) == s)}
+    return Binding(same)
+
+
+def _bare(extent: Dim) -> OpenDim | None:
+    if isinstance(extent, Expr) and len(extent.terms) == 1:
+        mono, coef = extent.terms[0]
+        if coef == 1 and len(mono) == 1 and isinstance(mono[0], OpenDim):
+            return mono[0]
+    return None
+
+
+def variant(func: Func, bind: Binding) -> Func:
+    """The specialisation that serves the binding; the function itself if it has none."""
+    if not func.variants:
+        return func
+    dim = next(d for d in func.opens if d.name == func.variants[0].dim)
+    value = bind(dim.expr())
+    if isinstance(value, int):
+        return next(v.func for v in func.variants if v.lo <= value <= v.hi)
+    if func.returns.values:
+        return func
+    refuse(
+        "analysis-variant-open",
+        func.span,
+        func=func.name,
+        dim=dim.name,
+        ranges=" ".join(f"{v.lo}..{v.hi}" for v in func.variants),
+        some=func.variants[0].hi,
+    )

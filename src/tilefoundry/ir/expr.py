@@ -16,6 +16,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 Bound: TypeAlias = int | float  # float only for ±infinity
+Key: TypeAlias = tuple[str, str, int, str]
+"""Order of atoms: kind, name, then what tells namesakes apart."""
 
 _uid = itertools.count()
 
@@ -23,7 +25,7 @@ _uid = itertools.count()
 class Atom:
     """An indivisible factor of a monomial; ordered by ``key``."""
 
-    key: tuple[str, str, int]
+    key: Key
 
     def bounds(self) -> tuple[Bound, Bound]:
         raise NotImplementedError
@@ -46,8 +48,8 @@ class Sym(Atom):
     kind = "sym"
 
     @property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return (self.kind, self.name, self.uid)
+    def key(self) -> Key:  # type: ignore[override]
+        return (self.kind, self.name, self.uid, "")
 
     def bounds(self) -> tuple[Bound, Bound]:
         return self.lo, self.hi
@@ -85,8 +87,8 @@ class OpenDim(Sym):
         return hash((self.name, self.lo, self.hi))
 
     @property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return ("dim", self.name, 0)
+    def key(self) -> Key:  # type: ignore[override]
+        return ("dim", self.name, 0, f"{self.lo} {self.hi}")
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ class FloorDiv(Atom):
     den: Dim
 
     @cached_property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return ("~div", f"{self.num}//{self.den}", 0)
+    def key(self) -> Key:  # type: ignore[override]
+        return ("~div", f"{self.num}//{self.den}", 0, _told_apart(self.num, self.den))
 
     def bounds(self) -> tuple[Bound, Bound]:
         (lo, hi), (dlo, dhi) = bounds(self.num), bounds(self.den)
@@ -112,8 +114,8 @@ class Mod(Atom):
     den: Dim
 
     @cached_property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return ("~mod", f"{self.num}%{self.den}", 0)
+    def key(self) -> Key:  # type: ignore[override]
+        return ("~mod", f"{self.num}%{self.den}", 0, _told_apart(self.num, self.den))
 
     def bounds(self) -> tuple[Bound, Bound]:
         lo, hi = bounds(self.num)
@@ -129,8 +131,8 @@ class MinMax(Atom):
     args: tuple[Dim, ...]
 
     @cached_property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return ("~" + self.name, ",".join(map(str, self.args)), 0)
+    def key(self) -> Key:  # type: ignore[override]
+        return ("~" + self.name, ",".join(map(str, self.args)), 0, _told_apart(*self.args))
 
     def bounds(self) -> tuple[Bound, Bound]:
         pick = min if self.name == "min" else max
@@ -139,6 +141,11 @@ class MinMax(Atom):
 
 
 Mono: TypeAlias = tuple[Atom, ...]
+
+
+def _told_apart(*parts: Dim) -> str:
+    """Text in which symbols of one name differ."""
+    return " ".join(render(x, lambda s: str(s.key)) for x in parts)
 
 
 def _floor(n: Bound, d: Bound) -> Bound:
@@ -408,7 +415,7 @@ def _extreme(name: str, args: tuple[Dim, ...]) -> Dim:
         kept.append(arg)
     if len(kept) == 1:
         return kept[0]
-    return MinMax(name, tuple(sorted(kept, key=str))).expr()
+    return MinMax(name, tuple(sorted(kept, key=lambda x: (str(x), _told_apart(x))))).expr()
 
 
 def _dominates(name: str, a: Dim, b: Dim) -> bool:
@@ -496,13 +503,26 @@ def _value(atom: Atom, env: Mapping[Sym, int]) -> int:
     return pick(evaluate(a, env) for a in atom.args)
 
 
-def render(x: Dim, name: Callable[[Sym], str] = lambda s: s.name) -> str:
-    """``x`` as a Python expression that parses back to the same value."""
+def _own_name(s: Sym) -> str:
+    return s.name
+
+
+def _same(word: str) -> str:
+    return word
+
+
+def render(
+    x: Dim, name: Callable[[Sym], str] = _own_name, word: Callable[[str], str] = _same
+) -> str:
+    """``x`` as a Python expression that parses back to the same value.
+
+    ``name`` spells symbols, ``word`` the functions ``min`` and ``max``.
+    """
     if not isinstance(x, Expr):
         return str(x)
     out = ""
     for mono, coef in x.terms:
-        factors = [_render_atom(a, name) for a in mono]
+        factors = [_render_atom(a, name, word) for a in mono]
         if abs(coef) != 1 or not factors:
             factors.insert(0, str(abs(coef)))
         text = " * ".join(factors)
@@ -513,18 +533,18 @@ def render(x: Dim, name: Callable[[Sym], str] = lambda s: s.name) -> str:
     return out
 
 
-def _render_atom(atom: Atom, name: Callable[[Sym], str]) -> str:
+def _render_atom(atom: Atom, name: Callable[[Sym], str], word: Callable[[str], str]) -> str:
     if isinstance(atom, Sym):
         return name(atom)
     if isinstance(atom, MinMax):
-        return f"{atom.name}({', '.join(render(a, name) for a in atom.args)})"
+        return f"{word(atom.name)}({', '.join(render(a, name, word) for a in atom.args)})"
     assert isinstance(atom, (FloorDiv, Mod))
     sign = "//" if isinstance(atom, FloorDiv) else "%"
-    return f"({_operand(atom.num, name)} {sign} {_operand(atom.den, name)})"
+    return f"({_operand(atom.num, name, word)} {sign} {_operand(atom.den, name, word)})"
 
 
-def _operand(x: Dim, name: Callable[[Sym], str]) -> str:
-    text = render(x, name)
+def _operand(x: Dim, name: Callable[[Sym], str], word: Callable[[str], str]) -> str:
+    text = render(x, name, word)
     simple = not isinstance(x, Expr) or (
         len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1
     )

@@ -14,7 +14,7 @@ from itertools import product as cartesian
 from math import prod
 
 from tilefoundry.diag import Span, refuse
-from tilefoundry.ir.expr import Expr, Sym
+from tilefoundry.ir.expr import Expr, Key, Sym
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,12 @@ class Coord(Sym):
         return hash(self.axis)
 
     @property
-    def key(self) -> tuple[str, str, int]:  # type: ignore[override]
+    def key(self) -> Key:  # type: ignore[override]
         axis = self.axis
-        return ("coord", f"{axis.level}.{axis.name}.{axis.stride}" if axis else "", 0)
+        if axis is None:
+            return ("coord", "", 0, "")
+        place = f"{axis.extent} {axis.offset}"
+        return ("coord", f"{axis.level}.{axis.name}.{axis.stride}", 0, place)
 
 
 @dataclass(frozen=True)

@@ -68,11 +68,12 @@ def decode(raw: Array, dtype: DType) -> Array:
     """Values of stored elements: float64 of floats, int64 of integers and truth values."""
     if not dtype.is_float:
         return raw.astype(np.int64)
-    if dtype.name == "bf16":
-        return (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if dtype.bits == 8:
-        return _byte_values(dtype.name)[raw]
-    return raw.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        if dtype.name == "bf16":
+            return (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        if dtype.bits == 8:
+            return _byte_values(dtype.name)[raw]
+        return raw.astype(np.float64)
 
 
 def encode(values: Array, dtype: DType) -> Array:
@@ -82,7 +83,8 @@ def encode(values: Array, dtype: DType) -> Array:
         if dtype.kind == "bool":
             return (values != 0).astype(kind)
         bounds = np.iinfo(kind)
-        return np.clip(np.rint(values), bounds.min, bounds.max).astype(kind)
+        whole = np.rint(values) if values.dtype.kind == "f" else values
+        return np.clip(whole, bounds.min, bounds.max).astype(kind)
     with np.errstate(over="ignore"):
         if dtype.name == "bf16":
             bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)

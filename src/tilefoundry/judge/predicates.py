@@ -174,7 +174,8 @@ class Whole(Tally):
         got = np.where(chunk.judged, chunk.got, 0)
         ref = np.where(chunk.judged, chunk.ref, 0)
         finite = [x for x in (_largest(np.abs(ref)), _largest(np.abs(got))) if math.isfinite(x)]
-        scale = max(finite, default=0.0)
+        # A power of two, so that scaling rounds nothing.
+        scale = 2.0 ** math.frexp(max(finite, default=0.0))[1] if any(finite) else 0.0
         if scale > self.scale:
             self.sums *= (self.scale / scale) ** 2
             self.scale = scale
@@ -211,7 +212,8 @@ class Cosine(Whole):
 
     def verdict(self) -> tuple[bool, float]:
         dot, got, ref = self.sums
-        value = dot / math.sqrt(got * ref) if got * ref > 0 else math.nan
+        whole = math.isfinite(dot) and 0 < got * ref < math.inf
+        value = dot / math.sqrt(got * ref) if whole else math.nan
         return value >= self.bounds["min"], float(value)
 
 

@@ -156,7 +156,7 @@ class Priced:
                 _keep(writes, home.name, amount)
         for site, callee in self._callees():
             read, written = callee.compulsory
-            args = dict(zip(site.node.attrs["names"], site.node.args, strict=True))  # type: ignore[call-overload]
+            args = arguments(site.node)
             for name, amount in read.items():
                 home = homes.get(args[name]) if name in args else None
                 if name not in args or (home and home.founder.op is PARAM):
@@ -170,15 +170,9 @@ class Priced:
 def _keep(table: dict[str, Figure], name: str, amount: Figure) -> None:
     """The larger of two distinct-byte counts of one buffer: a lower bound on their union."""
     old = table.get(name)
-    if (
-        old is None
-        or old.value is None
-        or (
-            isinstance(old.value, int)
-            and isinstance(amount.value, int)
-            and amount.value > old.value
-        )
-    ):
+    known = old.value if old else None
+    larger = isinstance(known, int) and isinstance(amount.value, int) and amount.value > known
+    if known is None or larger:
         table[name] = amount
 
 
@@ -235,6 +229,13 @@ def _calls(func: Func) -> list[Node]:
     return [n for n in nodes(func.body) if n.op is CALL]
 
 
+def arguments(call: Node) -> dict[str, Node]:
+    """What a call node passes, by parameter name."""
+    names = call.attrs["names"]
+    assert isinstance(names, tuple)
+    return dict(zip(names, call.args, strict=True))
+
+
 def _key(func: Func, bind: Binding) -> Key:
     return func.name, frozenset(bind.env.items())
 
@@ -258,7 +259,7 @@ def _bound(callee: Func, call: Node, bind: Binding) -> Binding:
     """The callee's open extents in terms of the caller's."""
     env: dict[Sym, Dim] = {}
     params = {p.name: p for p in callee.params}
-    for name, arg in zip(call.attrs["names"], call.args, strict=True):  # type: ignore[call-overload]
+    for name, arg in arguments(call).items():
         for want, got in zip(params[name].tensor.shape, arg.tensor.shape, strict=True):
             bare = _bare(want)
             if bare is not None:

@@ -170,15 +170,17 @@ def sweep(
     (most,) = kept
     at = sums[most]
     alive = [r for r in found if r.home.first <= at <= r.home.last]
-    if all(isinstance(size(r), int) for r in alive):
-        alive.sort(key=lambda r: -size(r))
+    sizes = {r: n for r in alive if isinstance(n := size(r), int)}
+    if len(sizes) == len(alive):
+        alive.sort(key=lambda r: -sizes[r])
     return Figure(most, EXACT), at, alive
 
 
 def _largest(sums: list[Dim]) -> list[Dim]:
     """Those that no other is sure to reach."""
-    if all(isinstance(s, int) for s in sums):
-        return [max(sums, default=0)]  # type: ignore[type-var]
+    known = [s for s in sums if isinstance(s, int)]
+    if len(known) == len(sums):
+        return [max(known, default=0)]
     kept: list[Dim] = []
     for new in sums:
         if any(bounds(old - new)[0] >= 0 for old in kept):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tilefoundry.analyze.figure import Figure
 from tilefoundry.analyze.function import Priced, price
@@ -22,7 +22,8 @@ from tilefoundry.analyze.record import (
 from tilefoundry.analyze.roofline import Roofline, roofline
 from tilefoundry.analyze.traffic import READ, WRITE
 from tilefoundry.diag import ACCEPTED, REFUSED, UNDECIDED, Diag, Span, refuse
-from tilefoundry.ir.node import Structural
+from tilefoundry.ir.expr import Dim
+from tilefoundry.ir.node import Node, Structural
 from tilefoundry.lang.load import Loaded
 from tilefoundry.lang.parse import module_context
 from tilefoundry.quantity import bytes_text
@@ -135,11 +136,11 @@ class _Builder:
         return Line("finding", (*items, word("values", str(f["values"]))))
 
     def _compute(self) -> Iterator[Line]:
-        costs = self.priced.cost.items()
-        known = [c for _, c in costs if not isinstance(c.executed.value, int)] == []
-        if known:
-            costs = sorted(costs, key=lambda kc: (-int(kc[1].executed.value or 0), kc[0]))  # type: ignore[arg-type]
-        for kind, cost in costs:
+        costs = self.priced.cost
+        sizes = {k: n for k, c in costs.items() if isinstance(n := c.executed.value, int)}
+        order = sorted(costs, key=lambda k: (-sizes.get(k, 0), k))
+        for kind in order:
+            cost = costs[kind]
             self._open(cost.logical, cost.executed, cost.per_unit)
             items = (
                 word("kind", ".".join(kind)),
@@ -158,7 +159,7 @@ class _Builder:
             items += [number("processors", held.processors), number("resident", held.resident)]
             if held.limit:
                 items.append(word("limited_by", held.limit))
-            items += [number("waves", held.waves), number("tail", held.tail)]
+            items += [number("waves", held.waves), word("tail", f"{held.tail}/{held.wave or '?'}")]
             items += precise(held.waves)
         if items:
             yield Line("units", tuple(items))
@@ -167,9 +168,8 @@ class _Builder:
             items = [number("statements", len(loose)), word("priced", "one_pass_each")]
             yield Line("unplaced", tuple(items))
 
-    def _computes(self, node: object) -> bool:
-        op = node.op  # type: ignore[attr-defined]
-        return not isinstance(op, Structural) and node in self.priced.traffic.by_node
+    def _computes(self, node: Node) -> bool:
+        return not isinstance(node.op, Structural) and node in self.priced.traffic.by_node
 
     def _roofline(self, found: Roofline) -> Iterator[Line]:
         limit = found.limit
@@ -180,7 +180,8 @@ class _Builder:
         items = [word("limit", limit.resource if limit and not found.open else "undecided")]
         if limit and not found.open:
             items += [Item("time", limit.time, SECOND), word("precision", "lower_bound")]
-            if found.intensity is not None:
+            if found.kind and found.intensity is not None:
+                items.append(word("kind", ".".join(found.kind)))
                 items.append(Item("intensity", found.intensity, "op/byte"))
             if found.attainable is not None:
                 items.append(Item("attainable", found.attainable, "op/s"))
@@ -264,11 +265,10 @@ class _Builder:
         amount: Figure,
         capacity: int | float | None,
         held: list[Resident],
-        size: object,
+        size: Callable[[Resident], Dim],
         at: int,
     ) -> None:
-        of = size
-        values = ",".join(f"{r.home.name}:{_bytes(of(r))}" for r in held)  # type: ignore[operator]
+        values = ",".join(f"{r.home.name}:{_bytes(size(r))}" for r in held)
         line = self.listing.line_of(at)
         file = self.program.func.span.file
         fields = {
@@ -277,7 +277,7 @@ class _Builder:
             "needs": _bytes(amount.value),
             "capacity": _bytes(capacity),
             "values": values,
-            "largest": f"{held[0].home.name} alone takes {_bytes(of(held[0]))}" if held else "",  # type: ignore[operator]
+            "largest": f"{held[0].home.name} alone takes {_bytes(size(held[0]))}" if held else "",
         }
         self.findings.append(Diag("capacity-exceeded", Span(file, line) if line else None, fields))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, undecided
+from tilefoundry.analyze.figure import UPPER, Figure, Undecidable, undecided
 from tilefoundry.analyze.program import Program
 from tilefoundry.analyze.tiles import (
     Access,
@@ -23,7 +23,7 @@ from tilefoundry.analyze.tiles import (
 )
 from tilefoundry.analyze.traffic import READ
 from tilefoundry.analyze.trips import count, visitor
-from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, substitute, symbols
+from tilefoundry.ir.expr import Dim, Sym, bounds, substitute, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import Loop
 
@@ -38,7 +38,8 @@ class Window:
     """One way in which a buffer's tiles are used again.
 
     ``time`` names the loop (or ``wave``) over which, ``space`` the mesh axes across which;
-    ``hit`` is the part of the bytes used again whose window the cache holds.
+    ``window`` is the largest. ``hit`` estimates, in percent, which part of the bytes used
+    again the cache still has, if it keeps its capacity's part of each window.
     """
 
     access: Access
@@ -47,7 +48,7 @@ class Window:
     shared: Sharing | None
     holds: Figure
     window: Figure
-    hit: Figure | None = None
+    hit: int | None = None
 
 
 def windows(
@@ -118,14 +119,16 @@ def _invariant(
         None,
         Figure(held.tiles * access.size),
         window,
-        _hit(window, capacity),
+        _hit({window.value: 1}, capacity) if isinstance(window.value, int) else None,
     )
 
 
-def _hit(window: Figure, capacity: int | None) -> Figure | None:
-    if capacity is None or not isinstance(window.value, int):
+def _hit(windows: Mapping[int, int], capacity: int | None) -> int | None:
+    """Percent of the bytes used again (by window size) that a cache of ``capacity`` keeps."""
+    if capacity is None:
         return None
-    return Figure(100 if window.value <= capacity else 0)
+    kept = sum(n * min(1.0, capacity / size) for size, n in windows.items())
+    return int(100 * kept / sum(windows.values()))
 
 
 def _span(program: Program, loop: Loop) -> tuple[Dim, Dim, Dim]:
@@ -165,10 +168,10 @@ def _in_time(
     sizes = {pair: _between(slots, weights, *pair) for pair in pairs}
     holds = max(sum(weights[c] for c in slot if c[0] is access) for slot in slots)
     window = Figure(max(sizes.values()), UPPER)
-    hit = None
-    if capacity is not None:
-        kept = sum(n for pair, n in pairs.items() if sizes[pair] <= capacity)
-        hit = Figure(100 * kept // sum(pairs.values()), EXACT)
+    again: dict[int, int] = {}
+    for pair, n in pairs.items():
+        again[sizes[pair]] = again.get(sizes[pair], 0) + n
+    hit = _hit(again, capacity)
     name = _outer_name(access)
     return Window(access, name, "none", None, Figure(holds), window, hit)
 
@@ -218,7 +221,7 @@ def _folded(
     """
     nest = access.site.nest
     inner = nest[len(outer) :]
-    held = {x.var for x in inner}
+    held: set[Sym] = {x.var for x in inner}
     keys: list[Dim] = []
     own: list[Dim] = []
     for key in access.keys:
@@ -244,13 +247,13 @@ def _folded(
     return tuple(keys), len(set(visitor([], loops, spans, fixed)()))
 
 
-def _zeros(key: Dim, held: set[LoopVar]) -> dict[Sym, Dim]:
+def _zeros(key: Dim, held: set[Sym]) -> dict[Sym, Dim]:
     return {s: 0 for s in symbols(key) if s not in held}
 
 
 def _split(program: Program, key: Dim, inner: Sequence[Loop]) -> Dim:
     """A start that is a sum of a slot's part and an inner loop's: the slot's part."""
-    zero = {x.var: program.bind(x.start) for x in inner}
+    zero: dict[Sym, Dim] = {x.var: program.bind(x.start) for x in inner}
     outside = substitute(key, zero)
     rest = key - outside
     held = {x.var for x in inner}

@@ -39,9 +39,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bounds, the limiting one first; those not decided last."""
+    """Bounds, the limiting one first; those not decided last.
+
+    ``operations`` are of the largest ``kind``, ``bytes`` the distinct ones of the storage
+    that all units share.
+    """
 
     bounds: tuple[Bound, ...]
+    kind: Kind | None
     operations: Figure
     bytes: Figure
 
@@ -58,14 +63,14 @@ class Roofline:
 
     @property
     def intensity(self) -> Fraction | None:
-        """Operations per distinct byte of the shared storage."""
+        """Operations of the largest kind per distinct byte of the shared storage."""
         if not isinstance(self.operations.value, int) or not isinstance(self.bytes.value, int):
             return None
         return Fraction(self.operations.value, self.bytes.value) if self.bytes.value else None
 
     @property
     def attainable(self) -> Fraction | None:
-        """Operations per second at the limit."""
+        """Operations of the largest kind per second at the limit."""
         limit = self.limit
         if limit is None or not limit.time or not isinstance(self.operations.value, int):
             return None
@@ -76,10 +81,7 @@ def roofline(priced: Priced) -> Roofline:
     """Every resource that the program uses and the target has a rate for, or should have."""
     target = priced.program.target
     bounds: list[Bound] = []
-    operations = ZERO
-    for kind, cost in priced.cost.items():
-        operations = operations + cost.logical
-        bounds.append(_compute(priced, kind, cost))
+    bounds += [_compute(priced, kind, cost) for kind, cost in priced.cost.items()]
     shared = target.default_storage
     reads, writes = priced.compulsory
     distinct = sum((*reads.values(), *writes.values()), ZERO)
@@ -101,7 +103,18 @@ def roofline(priced: Priced) -> Roofline:
     known = [b for b in bounds if b.time is not None]
     known.sort(key=lambda b: (-(b.time or 0), b.resource))
     rest = sorted((b for b in bounds if b.time is None), key=lambda b: b.resource)
-    return Roofline((*known, *rest), operations, distinct)
+    kind = _largest(priced)
+    operations = priced.cost[kind].logical if kind else ZERO
+    return Roofline((*known, *rest), kind, operations, distinct)
+
+
+def _largest(priced: Priced) -> Kind | None:
+    """The kind with the most operations, None where they do not compare."""
+    costs = {k: c.logical.value for k, c in priced.cost.items()}
+    sizes = {k: n for k, n in costs.items() if isinstance(n, int)}
+    if not sizes or len(sizes) != len(costs):
+        return None
+    return max(sizes, key=lambda k: (sizes[k], k))
 
 
 def _executed(priced: Priced, storage: str) -> Figure:

@@ -19,7 +19,7 @@ from tilefoundry.analyze.traffic import WRITE, Move
 from tilefoundry.analyze.trips import LIMIT, count, function, visitor
 from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, multiple_of, substitute, symbols
 from tilefoundry.ir.mesh import Axis, Coord
-from tilefoundry.ir.node import Loop
+from tilefoundry.ir.node import Loop, Node
 from tilefoundry.ir.types import TensorType
 
 
@@ -44,6 +44,12 @@ class Access:
     def site(self) -> Site:
         return self.move.site
 
+    def size_at(self, axis: int) -> int:
+        """Extent of the part on one axis of the buffer: an integer, since its bytes are."""
+        size = self.sizes[axis]
+        assert isinstance(size, int)
+        return size
+
     @property
     def keys(self) -> tuple[Dim, ...]:
         """What tells one tile from another."""
@@ -59,6 +65,8 @@ def access_of(program: Program, move: Move) -> Access | None:
     home, starts, type = where
     deep = program.levels.index(program.target.processor.level)
     over = [a for a in move.over if program.levels.index(a.level) <= deep]
+    if not isinstance(home.founder.type, TensorType):
+        return None
     size = program.nbytes(type)
     whole = program.nbytes(home.founder.tensor)
     if not isinstance(size, int) or not isinstance(whole, int):
@@ -78,21 +86,26 @@ def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], Tenso
     if move.way == WRITE:
         if node.op.name == "insert_slice":
             update = node.args[1].tensor
-            return program.homes.of[node], tuple(node.attrs["offsets"]), update  # type: ignore[arg-type]
+            return program.homes.of[node], _tuple(node, "offsets"), update
         for use in program.flow.uses.get(node, ()):
             dst = use.node.args[0]
             written = use.node.op.name == "insert_slice" and use.node.args[1] is node
             if written and program.homes.of.get(node) is program.homes.of.get(dst):
-                return program.homes.of[dst], tuple(use.node.attrs["offsets"]), type  # type: ignore[arg-type]
+                return program.homes.of[dst], _tuple(use.node, "offsets"), type
         return program.homes.of[node], (0,) * type.rank, type
     starts: tuple[Dim, ...] = (0,) * type.rank
     while node.op.name in VIEWS:
-        if node.op.name != "slice" or any(s != 1 for s in node.attrs.get("strides") or ()):
+        if node.op.name != "slice" or any(s != 1 for s in _tuple(node, "strides")):
             return None
-        outer: Sequence[Dim] = node.attrs["starts"]  # type: ignore[assignment]
+        outer = _tuple(node, "starts")
         starts = tuple(a + b for a, b in zip(outer, starts, strict=True))
         node = node.args[0]
     return program.homes.of[node], starts, type
+
+
+def _tuple(node: Node, name: str) -> tuple[Dim, ...]:
+    found = node.attrs.get(name)
+    return found if isinstance(found, tuple) else ()
 
 
 # ---- evaluation over units
@@ -119,7 +132,7 @@ def first_step(program: Program, access: Access) -> tuple[Dim, ...]:
     """The keys at the first step of every enclosing loop, in terms of coordinates."""
     keys = access.keys
     for loop in reversed(access.site.nest):
-        start = {loop.var: program.bind(loop.start)}
+        start: dict[Sym, Dim] = {loop.var: program.bind(loop.start)}
         keys = tuple(substitute(k, start) for k in keys)
     return keys
 
@@ -173,8 +186,8 @@ def footprint(program: Program, access: Access) -> Figure:
         if not loose:
             total *= len(seen)
         elif len(group) == 1:
-            size = access.sizes[loose[0]]
-            total = total * _union([k[0] for k in seen], int(size)) // int(size)  # type: ignore[arg-type]
+            size = access.size_at(loose[0])
+            total = total * _union([k[0] for k in seen], size) // size
         else:
             total, precision = total * len(seen), UPPER
     if total > access.whole:

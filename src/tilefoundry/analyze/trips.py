@@ -107,11 +107,11 @@ def trips(loops: Sequence[Loop], bind: Binding) -> Trips:
 
 def _groups(loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]]) -> list[list[int]]:
     """Loops that refer to each other's variables, in order of their first."""
-    owner = {loop.var: i for i, loop in enumerate(loops)}
+    owner: dict[Sym, int] = {loop.var: i for i, loop in enumerate(loops)}
     home = list(range(len(loops)))
     for i, span in enumerate(spans):
         for var in (s for x in span for s in symbols(x) if s in owner):
-            old, new = home[i], home[owner[var]]  # type: ignore[index]
+            old, new = home[i], home[owner[var]]
             home = [new if h == old else h for h in home]
     return [[i for i, h in enumerate(home) if h == g] for g in dict.fromkeys(home)]
 

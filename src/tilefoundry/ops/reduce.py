@@ -80,7 +80,8 @@ class Reduce(Op):
 
     def partial(self, call: Call) -> tuple[Partial, ...]:
         held = call.arg(0).partial
-        kind = COMBINES.get(call.attrs["kind"])
+        # the largest magnitude of a maximum is not found from its terms' magnitudes
+        kind = None if call.attrs["kind"] == "abs_max" else COMBINES.get(call.attrs["kind"])
         return held if all(k == kind for _, k in held) else super().partial(call)
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:

@@ -14,10 +14,10 @@ from tilefoundry.analyze.figure import (
 from tilefoundry.analyze.flow import Site
 from tilefoundry.analyze.occupancy import Occupancy, occupancy
 from tilefoundry.analyze.peak import Peak, peaks
-from tilefoundry.analyze.program import Program
+from tilefoundry.analyze.program import Program, first_type
 from tilefoundry.analyze.reuse import Window, windows
 from tilefoundry.analyze.tiles import Access, access_of, footprint
-from tilefoundry.analyze.traffic import READ, WRITE, TrafficTable, traffic_table
+from tilefoundry.analyze.traffic import READ, TrafficTable, traffic_table
 from tilefoundry.analyze.work import Cost, Kind, WorkTable, work_table
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, Expr, OpenDim, Sym
@@ -149,11 +149,14 @@ class Priced:
                 home = box.home
             if home is None:
                 continue
-            amount = _distinct(program, box) if box else Figure(program.nbytes(move.value.tensor))
-            if move.way == READ and home.founder.op is PARAM:
-                _keep(reads, home.name, amount)
-            if move.way == WRITE and home in returned:
-                _keep(writes, home.name, amount)
+            table = reads if move.way == READ else writes
+            if home.founder.op is PARAM if move.way == READ else home in returned:
+                amount = (
+                    _distinct(program, box)
+                    if box
+                    else Figure(program.nbytes(first_type(move.value)))
+                )
+                _keep(table, home.name, amount)
         for site, callee in self._callees():
             read, written = callee.compulsory
             args = arguments(site.node)

@@ -32,7 +32,7 @@ class Program:
         self.target, self.context, self.bind = target, context, bind
         self.flow: Flow = flow(func)
         self._trips: dict[tuple[Loop, ...], Trips | Undecidable] = {(): ONCE}
-        self._loop_axes: dict[LoopVar, frozenset[Axis]] = {}
+        self._splits: dict[Node, frozenset[Axis]] = {}
 
     @cached_property
     def homes(self) -> Homes:
@@ -78,6 +78,10 @@ class Program:
         if isinstance(found, Undecidable):
             raise found
         return found
+
+    def span(self, loop: Loop) -> tuple[Dim, Dim, Dim]:
+        """Start, stop and step of a loop, with open extents bound."""
+        return self.bind(loop.start), self.bind(loop.stop), self.bind(loop.step)
 
     # ---- storage
 
@@ -170,11 +174,15 @@ class Program:
 
     def splits(self, node: Node) -> frozenset[Axis]:
         """Axes in force along which the units divide the work of ``node``."""
+        if node in self._splits:
+            return self._splits[node]
         held: set[Axis] = set()
         for arg in (node, *node.args):
             for type in _types(arg):
                 held |= {d.axis for d in type.digits}
-        return frozenset(a for a in held if a in node.mesh.axes and a.extent > 1)
+        found = frozenset(a for a in held if a in node.mesh.axes and a.extent > 1)
+        self._splits[node] = found
+        return found
 
     def holders(self, site: Site) -> tuple[Axis, ...]:
         """Axes whose every unit executes ``site`` (its part of it): those that the result is

@@ -37,7 +37,8 @@ Chunk = tuple[Access, tuple[int, ...]]
 class Window:
     """One way in which a buffer's tiles are used again.
 
-    ``time`` names the loop (or ``wave``) over which, ``space`` the mesh axes across which;
+    ``time`` names the loop (or ``wave``) over which, ``space`` the mesh axes across which
+    (those that do not decide the tile; all of them where all do);
     ``window`` is the largest. ``hit`` estimates, in percent, which part of the bytes used
     again the cache still has, if it keeps its capacity's part of each window.
     """
@@ -84,6 +85,8 @@ def _in_space(
     if found.most == 1:
         return Window(access, "none", "none", found, holds, Figure(0))
     axes = [a for a in unit_axes(program, access) if a.extent > 1]
+    decide = program.axes_of(*access.keys)
+    axes = [a for a in axes if a not in decide] or axes
     named = ",".join(f"{a.level}.{a.name}" for a in axes)
     return Window(access, "none", named, found, holds, _step(program, access, every, wave))
 
@@ -108,7 +111,7 @@ def _invariant(
     nest = access.site.nest
     if not nest or nest[-1].var in closure(program, access.keys, nest):
         return None
-    if bounds(count(*_span(program, nest[-1])))[1] <= 1:
+    if bounds(count(*program.span(nest[-1])))[1] <= 1:
         return None
     held = sharing(program, access, wave)
     window = _step(program, access, every, wave)
@@ -129,10 +132,6 @@ def _hit(windows: Mapping[int, int], capacity: int | None) -> int | None:
         return None
     kept = sum(n * min(1.0, capacity / size) for size, n in windows.items())
     return int(100 * kept / sum(windows.values()))
-
-
-def _span(program: Program, loop: Loop) -> tuple[Dim, Dim, Dim]:
-    return program.bind(loop.start), program.bind(loop.stop), program.bind(loop.step)
 
 
 def _outer_name(access: Access) -> str:
@@ -187,80 +186,62 @@ def _slots(
     for access in accesses:
         axes = unit_axes(program, access)
         coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
-        spans = [_span(program, x) for x in outer]
-        keys, factor = _folded(program, access, outer)
-        demand_closed([*keys, *(x for span in spans for x in span)])
-        run = visitor(coords, outer, spans, keys)
+        folded = _folded(program, access, outer)
+        keys, factor = folded or (access.keys, 1)
+        steps = [(x, program.span(x)) for x in outer]
+        inner = [] if folded else [(x, program.span(x)) for x in access.site.nest[len(outer) :]]
+        demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)])
+        run = visitor(coords, steps, inner, keys)
         base = 0
         units = ordered(axes, program.target.processor.level)
         for first in range(0, len(units), wave):
             longest = 0
             for crd in units[first : first + wave]:
-                steps = run(*crd)
-                visits += len(steps)
+                found = run(*crd)
+                visits += sum(map(len, found))
                 if visits > MOST_VISITS:
                     raise Undecidable(f"reuse takes more than {MOST_VISITS} tile visits to tell")
-                longest = max(longest, len(steps))
-                while len(slots) < base + len(steps):
+                longest = max(longest, len(found))
+                while len(slots) < base + len(found):
                     slots.append(set())
-                for j, key in enumerate(steps):
-                    chunk = (access, key)
-                    slots[base + j].add(chunk)
-                    weights[chunk] = access.size * factor
+                for j, tiles in enumerate(found):
+                    chunks = {(access, key) for key in tiles}
+                    slots[base + j] |= chunks
+                    weights |= dict.fromkeys(chunks, access.size * factor)
             base += longest
     return slots, weights
 
 
 def _folded(
     program: Program, access: Access, outer: tuple[Loop, ...]
-) -> tuple[tuple[Dim, ...], int]:
+) -> tuple[tuple[Dim, ...], int] | None:
     """Keys of one slot's piece, and how many tiles the inner loops make of it.
 
-    The inner loops must not depend on the slot or the unit: then every slot's piece is the
-    same number of tiles, told apart by the rest of the key.
+    None where the inner loops depend on the slot or the unit: then pieces are single tiles.
     """
     nest = access.site.nest
     inner = nest[len(outer) :]
     held: set[Sym] = {x.var for x in inner}
+    first: dict[Sym, Dim] = {x.var: program.bind(x.start) for x in inner}
+    if any(symbols(x) for loop in inner for x in program.span(loop)):
+        return None
     keys: list[Dim] = []
     own: list[Dim] = []
     for key in access.keys:
-        mine = closure(program, [key], nest)
-        if not mine & held:
-            keys.append(key)
-        elif mine <= held:
-            own.append(key)
-        else:
-            keys.append(_split(program, key, inner))
-            own.append(key)
-    if not own:
-        return tuple(keys), 1
-    loops = [x for x in inner if x.var in closure(program, own, nest)]
-    fixed = [substitute(k, _zeros(k, held)) for k in own]
-    spans = [_span(program, x) for x in loops]
-    demand_closed([x for span in spans for x in span])
+        outside = substitute(key, first)
+        rest = key - outside  # what the inner loops add to the slot's part
+        if not symbols(rest) <= held:
+            return None
+        keys.append(outside)
+        if rest != 0:
+            own.append(rest)
+    loops = [(x, program.span(x)) for x in inner if x.var in closure(program, own, nest)]
     tiles = 1
-    for span in spans:
+    for _, span in loops:
         tiles *= max(1, int(min(bounds(count(*span))[1], MOST_VISITS + 1)))
     if tiles > MOST_VISITS:
         raise Undecidable(f"reuse takes more than {MOST_VISITS} tile visits to tell")
-    return tuple(keys), len(set(visitor([], loops, spans, fixed)()))
-
-
-def _zeros(key: Dim, held: set[Sym]) -> dict[Sym, Dim]:
-    return {s: 0 for s in symbols(key) if s not in held}
-
-
-def _split(program: Program, key: Dim, inner: Sequence[Loop]) -> Dim:
-    """A start that is a sum of a slot's part and an inner loop's: the slot's part."""
-    zero: dict[Sym, Dim] = {x.var: program.bind(x.start) for x in inner}
-    outside = substitute(key, zero)
-    rest = key - outside
-    held = {x.var for x in inner}
-    spans = [x for loop in inner for x in _span(program, loop)]
-    if not symbols(rest) <= held or any(symbols(x) for x in spans):
-        raise Undecidable("the tiles of inner loops depend on the outer step")
-    return outside
+    return tuple(keys), len(set(visitor([], (), loops, own)()[0])) if own else 1
 
 
 def _between(slots: list[set[Chunk]], weights: Mapping[Chunk, int], a: int, b: int) -> int:

@@ -241,18 +241,20 @@ def _groups(program: Program, access: Access) -> list[list[int]]:
 def _values(program: Program, access: Access, group: Sequence[int]) -> set[tuple[int, ...]]:
     """Distinct values of some key components over all units and steps."""
     keys = [access.keys[i] for i in group]
+    fixed = tuple(k for k in keys if isinstance(k, int))
+    if len(fixed) == len(keys):
+        return {fixed}
     held = closure(program, keys, access.site.nest)
     coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
-    loops = [x for x in access.site.nest if x.var in held]
-    spans = [tuple(map(program.bind, (x.start, x.stop, x.step))) for x in loops]
+    loops = [(x, program.span(x)) for x in access.site.nest if x.var in held]
     sizes = [c.axis.extent for c in coords if c.axis]
     points = prod(sizes)
-    for span in spans:
+    for _, span in loops:
         points *= max(1, int(min(bounds(count(*span))[1], LIMIT + 1)))
     if points > LIMIT:
         raise Undecidable(f"the tiles take {points} evaluations, more than {LIMIT}")
-    run = visitor(coords, loops, spans, keys)
+    run = visitor(coords, (), loops, keys)
     seen: set[tuple[int, ...]] = set()
     for crd in cartesian(*map(range, sizes)):
-        seen.update(run(*crd))
+        seen.update(run(*crd)[0])
     return seen

@@ -31,6 +31,8 @@ LIMIT = 1 << 22
 """Points that one enumeration may visit."""
 
 Table = Mapping[tuple[int, ...], int]
+Span3 = tuple[Dim, Dim, Dim]
+"""Start, stop and step of a loop."""
 
 
 @dataclass(frozen=True)
@@ -230,10 +232,9 @@ def function(args: Sequence[Sym], results: Sequence[Dim]) -> Any:
 def counter(args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]]) -> Any:
     """``f(*values of args) -> trips``: the loops as written, the last one only counted."""
     names = {s: f"v{i}" for i, s in enumerate((*args, *(x.var for x in loops)))}
-    say = lambda x: render(x, lambda s: names[s])  # noqa: E731
     lines = [f"def run({', '.join(names[s] for s in args)}):", " n = 0"]
     for depth, (loop, span) in enumerate(zip(loops, spans, strict=True), 1):
-        rng = f"range({', '.join(map(say, span))})"
+        rng = f"range({', '.join(_say(x, names) for x in span)})"
         last = depth == len(loops)
         lines.append(
             f"{' ' * depth}n += len({rng})"
@@ -247,20 +248,29 @@ def counter(args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Di
 
 def visitor(
     args: Sequence[Sym],
-    loops: Sequence[Loop],
-    spans: Sequence[tuple[Dim, ...]],
+    outer: Sequence[tuple[Loop, Span3]],
+    inner: Sequence[tuple[Loop, Span3]],
     results: Sequence[Dim],
 ) -> Any:
-    """``f(*values of args) -> list of result tuples``, one per step of ``loops``."""
-    names = {s: f"v{i}" for i, s in enumerate((*args, *(x.var for x in loops)))}
-    say = lambda x: render(x, lambda s: names[s])  # noqa: E731
-    each = "".join(f"{say(x)}, " for x in results)
-    steps = [
-        f" for {names[loop.var]} in range({', '.join(map(say, span))})"
-        for loop, span in zip(loops, spans, strict=True)
-    ]
-    body = f"[({each}){''.join(steps)}]"
+    """``f(*values of args) -> per step of outer, a list of result tuples``, one tuple per
+    step of ``inner``."""
+    loops = (*outer, *inner)
+    names = {s: f"v{i}" for i, s in enumerate((*args, *(x.var for x, _ in loops)))}
+
+    def steps(loops: Sequence[tuple[Loop, Span3]]) -> str:
+        return "".join(
+            f" for {names[x.var]} in range({', '.join(_say(e, names) for e in span)})"
+            for x, span in loops
+        )
+
+    each = "".join(f"{_say(x, names)}, " for x in results)
+    body = f"[({each}){steps(inner)}]" if inner else f"[({each})]"
+    body = f"[{body}{steps(outer)}]" if outer else f"[{body}]"
     return eval(f"lambda {', '.join(names[s] for s in args)}: {body}", dict(_ENV))
+
+
+def _say(x: Dim, names: Mapping[Sym, str]) -> str:
+    return render(x, lambda s: names[s])
 
 
 _ENV: dict[str, Any] = {"__builtins__": {"min": min, "max": max, "range": range, "len": len}}

@@ -152,7 +152,8 @@ def _uneven(level: str, loads: list[Load]) -> bool:
     """Units of ``level`` differ in what they do."""
     if any(a.level == level for x in loads for a in x.trips.axes):
         return True
-    return len({frozenset(x.mesh.units(level)) if x.mesh.at(level) else None for x in loads}) > 1
+    meshes = {x.mesh.at(level): x.mesh for x in loads}
+    return len({frozenset(m.units(level)) if at else None for at, m in meshes.items()}) > 1
 
 
 def _per_unit(program: Program, load: Load, deep: int, place: Mapping[Axis, int]) -> Dim:

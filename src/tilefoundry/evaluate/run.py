@@ -84,7 +84,7 @@ class Evaluator:
         by_name = {s.name: v for s, v in dims.items()}
         for variant in func.variants:
             if variant.lo <= by_name[variant.dim] <= variant.hi:
-                return variant.func
+                return self._variant(variant.func, dims)
         return func
 
 

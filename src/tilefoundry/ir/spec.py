@@ -1,6 +1,7 @@
 """Layouts as an author writes them, turned into sharded layouts.
 
-The tuple forms of the language: ``(8, 16)``, ``((8, 16), (1, 8))`` (shape, strides),
+The tuple forms of the language: ``(8, 16)``, ``((8, 16), (1, 8))`` (shape, strides; None
+for the default ones, which two nested modes need: ``(((2, 8), (4, 16)), None)``),
 ``(8 @ t.w, 16)``, ``L | Swizzle(3, 4, 3)``, ``... @ {t.l @ P("sum")}``.
 """
 
@@ -66,6 +67,8 @@ def layout_from(spec: object, span: Span | None = None) -> ShardLayout:
         return _from_tuples((spec,), None, span)
     if isinstance(spec, tuple):
         items = _tuple(spec)
+        if len(items) == 2 and isinstance(items[0], tuple) and items[1] is None:
+            return _from_tuples(_tuple(items[0]), None, span)
         if len(items) == 2 and all(isinstance(x, tuple) for x in items):
             return _from_tuples(_tuple(items[0]), _tuple(items[1]), span)
         return _from_tuples(items, None, span)
@@ -182,12 +185,12 @@ def _checked(layout: ShardLayout, span: Span | None) -> ShardLayout:
         if isinstance(extent, int) and extent < 0:
             refuse("layout-form", span, found=_show(extent))
     strides = layout.strides
-    if strides is not None and not _injective(layout.modes, strides):
+    if strides is not None and not injective(layout.modes, strides):
         refuse("layout-overlap", span, layout=layout.text())
     return layout
 
 
-def _injective(modes: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
+def injective(modes: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
     """No two coordinates share an offset; sorted strides decide, enumeration where not."""
     pairs = [(s, m) for m, s in zip(modes, strides, strict=True) if m != 1]
     if not all(isinstance(x, int) for pair in pairs for x in pair):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.dtype import DType
-from tilefoundry.ir.expr import Dim, Expr, LoopVar
+from tilefoundry.ir.expr import Dim, Expr, LoopVar, bounds
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import (
     CARRY,
@@ -24,6 +24,7 @@ from tilefoundry.ir.node import (
     Scope,
     Stmt,
 )
+from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType, Type
 from tilefoundry.ops.base import Call, Context, Op, seen
 from tilefoundry.ops.signature import Bound, bind
@@ -112,16 +113,16 @@ class Builder:
             if value is None or isinstance(value, Node):
                 out.append(value)
                 continue
-            if not isinstance(value, (int, float, bool, Expr)):
+            if not isinstance(value, (int, float, Expr)):
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found=_kind(value))
             if not self._takes_number(op, n):
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found="a number")
             dtype = op.number_dtype(kinds)
             if dtype is None:
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found="only numbers")
-            inexact = isinstance(value, float) and not value.is_integer() and not dtype.is_float
-            if inexact or (isinstance(value, bool) and dtype.kind != "bool"):
-                refuse("number-dtype", span, value=value, dtype=dtype)
+            if not _holds(dtype, value):
+                shown = value if len(str(value)) <= 24 else f"{str(value)[:21]}..."
+                refuse("number-dtype", span, value=shown, dtype=dtype)
             out.append(self.constant(value, dtype, span))
         return out
 
@@ -159,6 +160,16 @@ class Builder:
                 )
         return seen(type, self.mesh)
 
+    def whole(self, op: str, operand: str | int, value: Node, span: Span | None) -> None:
+        """Refuse a value that leaves the function unless all of it is there."""
+        type = value.tensor
+        for axis, kind in type.partial:
+            shape = shape_text(type.shape)
+            refuse("partial-consumed", span, op=op, operand=operand, axis=axis.name, kind=kind,
+                   shape=shape)  # fmt: skip
+        call = Call(op, (type,), {}, span, self.mesh, self.context)
+        self._visible(call, 0, type)
+
     def enter_scope(
         self, own: Mesh, mesh: Mesh, binding: str, span: Span | None, source: str
     ) -> Mesh:
@@ -193,6 +204,23 @@ class Builder:
         result = Node(RESULT, (), {}, init.type, draft.span, self.mesh, name)
         draft.carried.append(Carried(name, init, head, step, result))
         return result
+
+
+def _holds(dtype: DType, value: int | float | Expr) -> bool:
+    """Whether ``dtype`` has the number written in the program."""
+    if isinstance(value, bool):
+        return dtype.kind == "bool"
+    if isinstance(value, float):
+        if dtype.is_float or not value.is_integer():
+            return dtype.is_float
+        value = int(value)
+    if dtype.is_float:
+        return not isinstance(value, int) or value.bit_length() <= 1023  # f64 ends at 2^1024
+    if dtype.kind == "bool":
+        return value in (0, 1)
+    low = 0 if dtype.kind == "uint" else -(1 << dtype.bits - 1)
+    least, most = bounds(value)
+    return low <= most and least < low + (1 << dtype.bits)
 
 
 def _kind(value: object) -> str:

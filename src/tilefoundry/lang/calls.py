@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable
 from typing import Any
 
-from tilefoundry.diag import Refusal, Span, refuse
+from tilefoundry.diag import Span, refuse
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.node import CALL, Node
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.decl import FuncDecl
-from tilefoundry.lang.forms import Instr, InstrPath, MeshBinding, MeshForm, OpRef, Window
+from tilefoundry.lang.forms import Instr, InstrPath, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.python import Evaluate, compute, spell, spread
+from tilefoundry.lang.typing import record_layout, tensor_type
 from tilefoundry.ops import find, names
-
-Evaluate = Callable[[Frame, ast.expr], Any]
 
 
 def call(frame: Frame, node: ast.Call, evaluate: Evaluate) -> Any:
     """The value of a call, by what is called."""
     span = frame.span(node)
     callee = evaluate(frame, node.func)
-    args: list[Any] = []
-    for arg in node.args:
-        if isinstance(arg, ast.Starred):
-            args += evaluate(frame, arg.value)
-        else:
-            args.append(evaluate(frame, arg))
+    args = [_typed(frame, span, a) for a in spread(frame, node.args, evaluate)]
     kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
-        value = evaluate(frame, keyword.value)
-        if keyword.arg is None:
-            kwargs |= value
-        else:
-            kwargs[keyword.arg] = value
+        value = _typed(frame, span, evaluate(frame, keyword.value))
+        more = value if keyword.arg is None else {keyword.arg: value}
+        if not isinstance(more, dict) or not all(isinstance(k, str) for k in more):
+            refuse("call-keywords", span, problem=f"** of {spell(value)}")
+        if twice := sorted(set(more) & set(kwargs)):
+            refuse("call-keywords", span, problem=f"{' '.join(twice)} given twice")
+        kwargs |= more
     if isinstance(callee, OpRef):
         return operation(frame, span, callee.name, args, kwargs)
     if isinstance(callee, FuncDecl):
@@ -46,6 +42,13 @@ def call(frame: Frame, node: ast.Call, evaluate: Evaluate) -> Any:
     if callee is MeshForm:
         return _mesh_form(span, args, kwargs)
     return _python(frame, node, span, callee, args, kwargs)
+
+
+def _typed(frame: Frame, span: Span, value: Any) -> Any:
+    """A type or record written out, ``Tensor[...]`` or ``ShardLayout(...)``, as what it states."""
+    if isinstance(value, Tensor):
+        return tensor_type(value, span, frame.builder.context.storages)
+    return record_layout(value, span)
 
 
 def operation(frame: Frame, span: Span, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -75,14 +78,17 @@ def operation(frame: Frame, span: Span, name: str, args: list[Any], kwargs: dict
 def _mesh_form(span: Span, args: list[Any], kwargs: dict[str, Any]) -> MeshForm:
     try:
         return MeshForm(*args, **kwargs)
-    except TypeError:
-        refuse("mesh-form", span, found="these arguments")
+    except TypeError as error:
+        refuse("mesh-form", span, found=str(error).removeprefix("MeshForm.__init__() "))
 
 
 def _function(
     frame: Frame, span: Span, callee: FuncDecl, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """A call of a sibling: a real boundary; weights are bound by name, not passed."""
+    if callee not in frame.siblings.values():
+        known = " ".join(frame.siblings)
+        refuse("call-outside-module", span, func=callee.name, known=known)
     func = frame.signature_of(callee, span)
     open_params = [p for p in func.params if p.name not in func.weights]
     given: dict[str, Any] = {}
@@ -109,9 +115,10 @@ def _function(
             refuse("op-arguments", span, op=callee.name, takes=f"({takes})", problem=problem)
         value = given[param.name]
         if not isinstance(value, Node):
-            found = repr(value)
+            found = spell(value)
             refuse("op-operand", span, op=callee.name, position=param.name, found=found)
         _fits(span, callee.name, param, value, dims)
+        frame.builder.whole(callee.name, param.name, value, span)
         nodes.append(value)
         names.append(param.name)
     result = bind_dims(func.result, dims)
@@ -155,31 +162,26 @@ def _python(
     frame: Frame, node: ast.AST, span: Span, callee: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """An ordinary Python call on compile-time values."""
-    from tilefoundry.lang.express import compute
-
     values = [*args, *kwargs.values()]
+    if callee is builtins.range and any(isinstance(v, (Node, Expr)) for v in values):
+        refuse("range-outside-for", span)
     if any(isinstance(v, (Node, MeshBinding, Window)) for v in _leaves(values)):
-        if callee is builtins.len and isinstance(args[0], (tuple, list)):
-            return len(args[0])
-        if callee in (builtins.tuple, builtins.list, builtins.enumerate, builtins.zip,
-                      builtins.reversed):  # fmt: skip
-            made = callee(*args, **kwargs)
-            return made if isinstance(made, (tuple, list)) else tuple(made)
+        sequences = all(isinstance(a, (tuple, list, int)) for a in args)
+        if sequences and any(callee is known for known in ON_SEQUENCES):
+            made = compute(frame, node, lambda: callee(*args, **kwargs))
+            return made if isinstance(made, (tuple, list, int)) else tuple(made)
         shown = getattr(callee, "__name__", repr(callee))
         refuse("call-unknown", span, name=shown)
     if callee in (builtins.min, builtins.max) and any(isinstance(v, Expr) for v in values):
         pick = ix.minimum if callee is builtins.min else ix.maximum
         return compute(frame, node, pick, *args)
     if not callable(callee):
-        refuse("call-unknown", span, name=repr(callee))
-    try:
-        return callee(*args, **kwargs)
-    except Refusal as refusal:
-        from tilefoundry.lang.express import _placed
+        refuse("call-unknown", span, name=spell(callee))
+    return compute(frame, node, lambda: callee(*args, **kwargs))
 
-        raise _placed(refusal, span) from None
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        refuse("constant-failed", span, why=f"{type(error).__name__}: {error}")
+
+ON_SEQUENCES = (len, tuple, list, enumerate, zip, reversed)
+"""Python's functions that take a sequence of tensors as they take any sequence."""
 
 
 def _leaves(values: Any) -> list[Any]:

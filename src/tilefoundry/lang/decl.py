@@ -6,6 +6,8 @@ be held against its module where it is written.
 
 from __future__ import annotations
 
+import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +19,16 @@ from tilefoundry.ir.mesh import Topology
 
 @dataclass(frozen=True)
 class RangePattern:
-    """A specialisation's range: ``lo <= dim <= hi``."""
+    """A specialisation's range: ``lo <= dim <= hi``; refuses an empty one."""
 
     dim: str
     lo: int
     hi: int
+
+    def __post_init__(self) -> None:
+        whole = type(self.lo) is int and type(self.hi) is int
+        if not isinstance(self.dim, str) or not whole or self.lo > self.hi:
+            refuse("specialize-pattern", None, found=repr(self))
 
 
 @dataclass(eq=False)
@@ -51,8 +58,13 @@ class FuncDecl:
     def specialize(self, pattern: RangePattern) -> Callable[[Any], FuncDecl]:
         """Decorator: the decorated body serves the range ``pattern``."""
 
+        if not isinstance(pattern, RangePattern):
+            refuse("specialize-pattern", self.span, found=repr(pattern))
+
         def register(fn: Any) -> FuncDecl:
-            variant = fn if isinstance(fn, FuncDecl) else FuncDecl(fn, self.kind)
+            variant = fn if isinstance(fn, FuncDecl) else _declared(fn, self.kind)
+            if variant.name == self.name:  # it would take the function's place in the class
+                refuse("specialize-name", variant.span, name=self.name)
             self.variants.append((pattern, variant))
             return variant
 
@@ -117,22 +129,54 @@ def is_module(obj: object) -> bool:
 
 def func(fn: Any) -> FuncDecl:
     """Decorator: an HIR function."""
-    return FuncDecl(fn)
+    return _declared(fn, "func")
 
 
 def prim_func(target: Any = None) -> Any:
     """Decorator: a TIR function, as ``schedule finalize`` prints it."""
     if isinstance(target, types.FunctionType):
-        return FuncDecl(target, "prim_func")
-    return lambda fn: FuncDecl(fn, "prim_func", target)
+        return _declared(target, "prim_func")
+    return lambda fn: _declared(fn, "prim_func", target)
+
+
+def _declared(fn: Any, kind: str, target: Any = None) -> FuncDecl:
+    """The declaration of a plain ``def``; its text is what is parsed, so nothing else fits."""
+    if not isinstance(fn, types.FunctionType):
+        refuse("func-form", None, found=_spell(fn))
+    made = FuncDecl(fn, kind, target)
+    flags = fn.__code__.co_flags
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR):
+        refuse("func-form", made.span, found="an async function or a generator")
+    if not fn.__name__.isidentifier():
+        refuse("func-form", made.span, found="a lambda")
+    return made
+
+
+def _spell(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 50 else text[:47] + '...'}"
 
 
 def module(
     entry: str = "", target: Any = None, topologies: tuple[Topology, ...] = ()
 ) -> Callable[[type], type]:
     """Decorator: a module of functions and child modules for one target."""
+    if not isinstance(entry, str):
+        refuse("module-form", None, what="entry", wants="a function's name", found=_spell(entry))
+    if target is not None and not callable(getattr(target, "load", None)):
+        wants = 'a target such as CudaTarget("nvidia.h200_sxm")'
+        refuse("module-form", None, what="target", wants=wants, found=_spell(target))
+    listed = isinstance(topologies, (tuple, list))
+    if not listed or not all(isinstance(t, Topology) for t in topologies):
+        wants = 'a tuple such as (Topology("cta", 8),)'
+        refuse("module-form", None, what="topologies", wants=wants, found=_spell(topologies))
 
     def decorate(cls: type) -> type:
+        span = _class_span()
+        if not isinstance(cls, type):
+            refuse(
+                "module-form", span, what="it", wants="a decorator of a class", found=_spell(cls)
+            )
         variants: set[int] = set()
         found = {n: v for n, v in vars(cls).items() if isinstance(v, FuncDecl)}
         for decl in found.values():
@@ -143,7 +187,8 @@ def module(
         children: dict[str, type | ModuleList] = {
             n: v for n, v in vars(cls).items() if isinstance(v, ModuleList) or is_module(v)
         }
-        span = _class_span(cls, funcs)
+        for name, child in children.items():
+            _countable(name, child, span)
         start = entry or (next(iter(funcs)) if len(funcs) == 1 else "")
         if start and start not in funcs and not callable(getattr(cls, start, None)):
             known = " ".join(funcs) or "none"
@@ -155,11 +200,19 @@ def module(
     return decorate
 
 
-def _class_span(cls: type, funcs: dict[str, FuncDecl]) -> Span:
-    import sys
+def _countable(name: str, child: type | ModuleList, span: Span) -> None:
+    """A list of children holds a module class, a whole number of times."""
+    if not isinstance(child, ModuleList):
+        return
+    if not is_module(child.module):
+        found = _spell(child.module)
+        refuse("module-form", span, what=name, wants="a list of an @module class", found=found)
+    if type(child.count) is not int or child.count < 0:
+        found = repr(child.count)
+        refuse("module-form", span, what=name, wants="a whole number of modules", found=found)
 
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or "<unknown>"
-    line = getattr(cls, "__firstlineno__", None)
-    if line is None:
-        line = min((d.span.line for d in funcs.values()), default=1)
-    return Span(next((d.span.file for d in funcs.values()), file), line)
+
+def _class_span() -> Span:
+    """Where ``@module`` decorates the class: the line that runs while it does."""
+    frame = sys._getframe(2)
+    return Span(frame.f_code.co_filename, frame.f_lineno)

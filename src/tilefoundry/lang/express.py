@@ -5,20 +5,22 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.ir import expr as ix
-from tilefoundry.ir.expr import Dim, Expr
+from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import B, P, ShardLayout
 from tilefoundry.ir.spec import Split, Tag, Tagged, layout_from
 from tilefoundry.lang.calls import call
-from tilefoundry.lang.forms import ConstTensor, MeshBinding, Tensor, Window
+from tilefoundry.lang.forms import MeshBinding, Window
 from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.python import compute, construct, placed, several, spell, spread
 from tilefoundry.lang.subscript import subscript
-from tilefoundry.layout import Layout
+from tilefoundry.layout import Swizzle
 from tilefoundry.ops import find
 
 BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -66,14 +68,13 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
         case ast.IfExp(test, body, orelse):
             return evaluate(frame, body if truth(frame, test) else orelse)
         case ast.Tuple(items):
-            return tuple(_spread(frame, items))
+            return tuple(spread(frame, items, evaluate))
         case ast.List(items):
-            return list(_spread(frame, items))
+            return spread(frame, items, evaluate)
         case ast.Set(items):
-            return _tags(frame, node, _spread(frame, items))
+            return _tags(frame, node, spread(frame, items, evaluate))
         case ast.Dict(keys, values):
-            pairs = zip(keys, values, strict=True)
-            return {evaluate(frame, k): evaluate(frame, v) for k, v in pairs if k is not None}
+            return _dict(frame, node, keys, values)
         case ast.Subscript(base, index):
             return subscript(frame, node, evaluate(frame, base), index, evaluate)
         case ast.Slice(lower, upper, step):
@@ -84,27 +85,32 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
         case ast.JoinedStr(values):
             return "".join(_text(frame, v) for v in values)
         case ast.ListComp(elt, generators):
-            return list(_comprehension(frame, elt, generators))
+            return _comprehension(frame, elt, generators)
         case ast.GeneratorExp(elt, generators):
             return tuple(_comprehension(frame, elt, generators))
         case _:
-            refuse("syntax-unsupported", frame.span(node), what=type(node).__name__)
+            refuse("syntax-unsupported", frame.span(node), what=construct(node))
 
 
-def _spread(frame: Frame, items: Sequence[ast.expr]) -> list[Any]:
-    out: list[Any] = []
-    for item in items:
-        if isinstance(item, ast.Starred):
-            out += evaluate(frame, item.value)
+def _dict(
+    frame: Frame, node: ast.expr, keys: Sequence[ast.expr | None], values: Sequence[ast.expr]
+) -> dict[Any, Any]:
+    out: dict[Any, Any] = {}
+    for key, item in zip(keys, values, strict=True):
+        value = evaluate(frame, item)
+        if key is None:
+            compute(frame, item, out.update, value)
         else:
-            out.append(evaluate(frame, item))
+            compute(frame, key, out.__setitem__, evaluate(frame, key), value)
     return out
 
 
 def _text(frame: Frame, node: ast.expr) -> str:
     if isinstance(node, ast.FormattedValue):
         spec = _text(frame, node.format_spec) if node.format_spec is not None else ""
-        return format(evaluate(frame, node.value), spec)
+        value = evaluate(frame, node.value)
+        shown = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(node.conversion)
+        return compute(frame, node, format, shown(value) if shown else value, spec)
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(frame, v) for v in node.values)
     return str(evaluate(frame, node))
@@ -113,16 +119,16 @@ def _text(frame: Frame, node: ast.expr) -> str:
 def _comprehension(
     frame: Frame, elt: ast.expr, generators: Sequence[ast.comprehension]
 ) -> list[Any]:
-    if len(generators) != 1 or not isinstance(generators[0].target, ast.Name):
-        refuse("syntax-unsupported", frame.span(elt), what="a nested comprehension")
-    (generator,) = generators
-    name = generator.target.id  # type: ignore[union-attr]
+    """Its values, in order; the names that it binds end with it."""
+    from tilefoundry.lang.statements import assign
+
+    first, *rest = generators
     kept = {**frame.names}
     out: list[Any] = []
-    for value in evaluate(frame, generator.iter):
-        frame.names[name] = value
-        if all(truth(frame, test) for test in generator.ifs):
-            out.append(evaluate(frame, elt))
+    for value in several(frame, first.iter, evaluate(frame, first.iter)):
+        assign(frame, first.target, value)
+        if all(truth(frame, test) for test in first.ifs):
+            out += _comprehension(frame, elt, rest) if rest else [evaluate(frame, elt)]
     frame.names = kept
     return out
 
@@ -137,7 +143,7 @@ def truth(frame: Frame, node: ast.expr) -> bool:
         if lo > 0 or hi < 0:
             return True
         refuse("condition-index", frame.span(node), found=value)
-    return bool(value)
+    return compute(frame, node, bool, value)
 
 
 def _attribute(frame: Frame, node: ast.Attribute, base: Any, name: str) -> Any:
@@ -158,20 +164,11 @@ def _attribute(frame: Frame, node: ast.Attribute, base: Any, name: str) -> Any:
     try:
         return getattr(base, name)
     except AttributeError:
-        refuse("attribute-unknown", span, name=name, of=_spell(base))
+        refuse("attribute-unknown", span, name=name, of=spell(base))
     except Refusal as refusal:
-        raise _placed(refusal, span) from None
-
-
-def _placed(refusal: Refusal, span: Any) -> Refusal:
-    from dataclasses import replace
-
-    return Refusal(*(d if d.span else replace(d, span=span) for d in refusal.diags))
-
-
-def _spell(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        raise placed(refusal, span) from None
+    except (Exception, SystemExit) as error:  # a property of the author's own
+        refuse("constant-failed", span, why=f"{type(error).__name__}: {error}")
 
 
 def _binary_chain(frame: Frame, node: ast.BinOp) -> Any:
@@ -213,20 +210,6 @@ def _truth_values(frame: Frame, node: ast.AST, *sides: Any) -> None:
             refuse("operator-bits", frame.span(node), dtype=side.tensor.dtype)
 
 
-def compute(frame: Frame, node: ast.AST, python: Callable[..., Any], *args: Any) -> Any:
-    """A Python operation on compile-time values; its failure is the author's."""
-    try:
-        return python(*args)
-    except Refusal as refusal:
-        raise _placed(refusal, frame.span(node)) from None
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        if any(isinstance(a, Expr) for a in args):
-            what = getattr(python, "__name__", "operator")
-            shown = " and ".join(_spell(a) for a in args)
-            refuse("index-operation", frame.span(node), what=what, args=shown)
-        refuse("constant-failed", frame.span(node), why=f"{type(error).__name__}: {error}")
-
-
 def _at(frame: Frame, node: ast.AST, left: Any, right: Any) -> Any:
     """``extent @ axis``, ``axis @ P("sum")``, ``layout @ {...}``."""
     span = frame.span(node)
@@ -236,8 +219,8 @@ def _at(frame: Frame, node: ast.AST, left: Any, right: Any) -> Any:
     if axis_of(left) is not None and isinstance(right, (B, P)):
         return Tag(axis_of(left), right)
     if isinstance(right, frozenset):
-        return Tagged(left, tuple(right))
-    refuse("at-operands", span, left=_spell(left), right=_spell(right))
+        return Tagged(left, tuple(sorted(right, key=repr)))  # a set has no order of its own
+    refuse("at-operands", span, left=spell(left), right=spell(right))
 
 
 def axis_of(value: Any) -> Any:
@@ -251,6 +234,7 @@ def axis_of(value: Any) -> Any:
 
 
 def _tags(frame: Frame, node: ast.AST, items: Sequence[Any]) -> frozenset[Tag]:
+    """``{B(), axis @ P("sum")}``; the only sets of the language."""
     out: list[Tag] = []
     for item in items:
         if isinstance(item, B):
@@ -258,23 +242,22 @@ def _tags(frame: Frame, node: ast.AST, items: Sequence[Any]) -> frozenset[Tag]:
         elif isinstance(item, Tag):
             out.append(item)
         else:
-            refuse("layout-tags", frame.span(node), found=_spell(item))
+            refuse("layout-tags", frame.span(node), found=spell(item))
     return frozenset(out)
 
 
 def _compose(frame: Frame, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
     """``layout + offset`` and ``layout | Swizzle(...)`` on tuple and sharded forms."""
-    from dataclasses import replace
-
     span = frame.span(node)
     if isinstance(left, tuple) and isinstance(op, ast.Mult) and isinstance(right, int):
         return left * right
-    base = layout_from(left, span)
-    if isinstance(op, ast.BitOr):
-        return replace(base, swizzle=right)
-    if isinstance(op, ast.Add) and isinstance(right, int):
-        return replace(base, offset=base.offset + right)
-    refuse("layout-operator", span, left=_spell(left), right=_spell(right))
+    if isinstance(left, (tuple, Tagged, ShardLayout)):
+        if isinstance(op, ast.BitOr) and isinstance(right, Swizzle):
+            return replace(layout_from(left, span), swizzle=right)
+        if isinstance(op, ast.Add) and type(right) is int and right >= 0:
+            base = layout_from(left, span)
+            return replace(base, offset=base.offset + right)
+    refuse("layout-operator", span, left=spell(left), right=spell(right))
 
 
 def _move(frame: Frame, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Window:
@@ -283,14 +266,10 @@ def _move(frame: Frame, node: ast.AST, op: ast.operator, left: Any, right: Any) 
         left, right = right, left
     if isinstance(left, Window) and isinstance(right, (int, Expr)):
         if isinstance(op, ast.Add):
-            return Window(_expr(left.start + right), left.size)
+            return Window(left.start + right, left.size)
         if isinstance(op, ast.Sub):
-            return Window(_expr(left.start - right), left.size)
-    refuse("window-operator", frame.span(node), left=_spell(left), right=_spell(right))
-
-
-def _expr(value: Dim) -> Any:
-    return value
+            return Window(left.start - right, left.size)
+    refuse("window-operator", frame.span(node), left=spell(left), right=spell(right))
 
 
 def _unary(frame: Frame, node: ast.AST, op: ast.unaryop, value: Any) -> Any:
@@ -312,6 +291,9 @@ def _unary(frame: Frame, node: ast.AST, op: ast.unaryop, value: Any) -> Any:
     }
     if isinstance(op, ast.UAdd) and isinstance(value, Expr):
         return value
+    if isinstance(value, Window):
+        sign = {ast.USub: "-", ast.UAdd: "+", ast.Not: "not", ast.Invert: "~"}[type(op)]
+        refuse("window-operator", frame.span(node), left=sign, right=spell(value))
     return compute(frame, node, table[type(op)], value)
 
 
@@ -332,10 +314,11 @@ def _compare(
         found = find(COMPARE[type(ops[0])][0])
         assert found is not None
         return frame.builder.apply(found, values, {}, span)
-    for n, op in enumerate(ops):
-        if not _holds(frame, node, op, values[n], values[n + 1]):
-            return False
-    return True
+    for n, value in enumerate(values):
+        if isinstance(value, Window):
+            others = " and ".join(spell(v) for v in values[:n] + values[n + 1 :])
+            refuse("window-operator", span, left=spell(value), right=others)
+    return all(_holds(frame, node, op, values[n], values[n + 1]) for n, op in enumerate(ops))
 
 
 def _holds(frame: Frame, node: ast.AST, op: ast.cmpop, left: Any, right: Any) -> bool:
@@ -345,16 +328,38 @@ def _holds(frame: Frame, node: ast.AST, op: ast.cmpop, left: Any, right: Any) ->
         case ast.IsNot():
             return left is not right
         case ast.In() | ast.NotIn():
-            inside = compute(frame, node, operator.contains, right, left)
-            return inside == isinstance(op, ast.In)
+            return _inside(frame, node, left, right) == isinstance(op, ast.In)
     if isinstance(left, Expr) or isinstance(right, Expr):
         return _decide(frame, node, op, left, right)
+    both = isinstance(left, (tuple, list)) and type(left) is type(right)
+    if both and isinstance(op, (ast.Eq, ast.NotEq)):
+        return _same(frame, node, left, right) == isinstance(op, ast.Eq)
     return bool(compute(frame, node, COMPARE[type(op)][1], left, right))
+
+
+def _inside(frame: Frame, node: ast.AST, left: Any, right: Any) -> bool:
+    """``left in right``; an index expression is compared where its bounds decide it."""
+    if isinstance(right, (tuple, list)):
+        return any(_holds(frame, node, ast.Eq(), item, left) for item in right)
+    if isinstance(left, Expr):
+        refuse("condition-index", frame.span(node), found=f"{left} in {spell(right)}")
+    return compute(frame, node, operator.contains, right, left)
+
+
+def _same(frame: Frame, node: ast.AST, left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Equality of sequences, such as shapes, item by item."""
+    return len(left) == len(right) and all(
+        _holds(frame, node, ast.Eq(), a, b) for a, b in zip(left, right, strict=True)
+    )
 
 
 def _decide(frame: Frame, node: ast.AST, op: ast.cmpop, left: Any, right: Any) -> bool:
     """Comparison of index expressions: only where bounds decide it."""
     if not isinstance(left, (int, Expr)) or not isinstance(right, (int, Expr)):
+        number = isinstance(left, float) or isinstance(right, float)
+        if number or not isinstance(op, (ast.Eq, ast.NotEq)):
+            found = f"{spell(left)} against {spell(right)}"
+            refuse("condition-index", frame.span(node), found=found)
         return isinstance(op, ast.NotEq)
     lo, hi = ix.bounds(left - right)
     answers: dict[type[ast.cmpop], tuple[bool, bool]] = {
@@ -379,11 +384,3 @@ def _bool(frame: Frame, node: ast.AST, op: ast.boolop, values: Sequence[ast.expr
         if result == want:
             return result
     return result
-
-
-def unsupported(frame: Frame, node: ast.AST, what: str) -> NoReturn:
-    """Refuse a construct outside the language."""
-    refuse("syntax-unsupported", frame.span(node), what=what)
-
-
-__all__ = ["ConstTensor", "Layout", "Tensor", "axis_of", "binary", "compute", "evaluate", "truth"]

@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilefoundry.ir.expr import Expr, OpenDim
+from tilefoundry.ir.expr import Dim, Expr, OpenDim
 from tilefoundry.ir.mesh import Mesh
 
 
@@ -122,7 +122,7 @@ class InstrPath:
 class Window:
     """The variable of ``for k in tf.tile(extent, step)``: a range of an axis."""
 
-    start: Expr
+    start: Dim
     size: Any
 
 
@@ -196,7 +196,13 @@ class BinaryKind(enum.Enum):
 
 
 def open_dim(name: str, lo: int = 0, hi: int | None = None) -> Expr:
-    """``DimVar(name, lo, hi)``: an open extent with inclusive bounds."""
+    """``DimVar(name, lo, hi)``: an open extent with inclusive bounds; refuses others."""
+    ends = (lo,) if hi is None else (lo, hi)
+    whole = all(type(end) is int for end in ends)
+    if not isinstance(name, str) or not name.isidentifier() or not whole or not 0 <= lo <= ends[-1]:
+        from tilefoundry.diag import refuse
+
+        refuse("dim-form", None, found=f"DimVar({name!r}, {lo!r}, {hi!r})")
     return OpenDim(name, lo, float("inf") if hi is None else hi).expr()
 
 

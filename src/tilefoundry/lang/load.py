@@ -6,7 +6,8 @@ import ast
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tilefoundry.diag import Refusal, Span, refuse
 from tilefoundry.ir.program import Module
 from tilefoundry.lang.decl import ModuleDecl, declaration, is_module
 from tilefoundry.lang.parse import parse_module
-from tilefoundry.lang.source import SourceFile, source_file
+from tilefoundry.lang.source import SourceFile, read_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +51,11 @@ def load_source(path: str, selector: str | None, consts: Mapping[str, object]) -
 
 
 def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, str]:
-    """Run the file as a module of its own; returns it with its text."""
-    if not Path(path).is_file():
-        refuse("source-unreadable", None, file=path, why="there is no such file")
-    file = source_file(path)
+    """Run the file as a module of its own; returns it with its text.
+
+    What it prints goes to stderr: stdout belongs to the command's answer.
+    """
+    file = read_source(path)
     tree = _override(file, consts)
     name = f"tilefoundry_source_{len(_executed)}_{Path(path).stem}"
     python = types.ModuleType(name)
@@ -63,13 +65,16 @@ def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, 
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
     try:
-        exec(compile(tree, path, "exec"), vars(python))
-    except Refusal:
-        raise
+        with redirect_stdout(sys.stderr):
+            exec(compile(tree, path, "exec", dont_inherit=True), vars(python))
+    except Refusal as refusal:
+        where = _where(path, refusal)
+        raise Refusal(*(d if d.span else replace(d, span=where) for d in refusal.diags)) from None
     except (Exception, SystemExit) as error:  # the author's own code: any failure is theirs
         refuse("source-failed", _where(path, error), why=f"{type(error).__name__}: {error}")
     finally:
-        sys.path.remove(folder)
+        with suppress(ValueError):  # the file may have changed the path itself
+            sys.path.remove(folder)
     return python, file.text
 
 
@@ -99,7 +104,9 @@ def _override(file: SourceFile, consts: Mapping[str, object]) -> ast.Module:
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
         for target in targets:
             for node in ast.walk(target):
-                if isinstance(node, ast.Name) and node.id in consts:
+                if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                    continue
+                if node.id in consts:
                     found.add(node.id)
                     again = ast.Assign(
                         [ast.Name(node.id, ast.Store())],
@@ -116,10 +123,10 @@ def _override(file: SourceFile, consts: Mapping[str, object]) -> ast.Module:
 def _constants(tree: ast.Module) -> str:
     names: list[str] = []
     for stmt in tree.body:
-        if isinstance(stmt, ast.Assign):
-            for target in stmt.targets:
-                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
-    return " ".join(names) or "none"
+        if isinstance(stmt, (ast.Assign, ast.AnnAssign)):
+            stored = [n for n in ast.walk(stmt) if isinstance(n, ast.Name)]
+            names += [n.id for n in stored if isinstance(n.ctx, ast.Store)]
+    return " ".join(dict.fromkeys(names)) or "none"
 
 
 def _twin_of(cls: type) -> type | None:

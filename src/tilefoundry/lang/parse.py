@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from typing import Any
 
 from tilefoundry.diag import Diag, Refusal, Span, refuse
@@ -76,7 +77,11 @@ class ModuleParser:
             cycle = " -> ".join([*self._open[self._open.index(decl.name) :], decl.name])
             refuse("call-cycle", span or decl.span, cycle=cycle)
         self._open.append(decl.name)
-        made = self._parse(decl)
+        try:
+            made = self._parse(decl)
+        except RecursionError:
+            what = "an expression or a chain of calls nested this deeply"
+            refuse("syntax-unsupported", decl.span, what=what)
         self._open.pop()
         self.funcs[id(decl)] = made
         return made
@@ -103,6 +108,7 @@ class ModuleParser:
             types = tuple(v.tensor for v in returns.values)
             result = types[0] if len(types) == 1 else TupleType(types)
             self._agrees(span_of(file.path, node.returns or node), stated, result)
+        self._one_range(params)
         opens = sorted(
             {s for p in params for e in p.tensor.shape for s in ix.symbols(e)},
             key=lambda s: s.name,
@@ -112,11 +118,24 @@ class ModuleParser:
         variants = self._variants(decl, dims, params, result)
         return Func(decl.name, params, weights, body, returns, result, span, dims, variants)
 
+    def _one_range(self, params: tuple[Node, ...]) -> None:
+        """An open extent's name stands for one range in the whole function."""
+        known: dict[str, ix.OpenDim] = {}
+        for param in params:
+            for extent in param.tensor.shape:
+                for dim in ix.symbols(extent):
+                    if not isinstance(dim, ix.OpenDim) or known.setdefault(dim.name, dim) == dim:
+                        continue
+                    first = known[dim.name]
+                    a, b = f"{first.lo} to {first.hi}", f"{dim.lo} to {dim.hi}"
+                    refuse("dim-ranges", param.span, name=dim.name, a=a, b=b)
+
     def _frame(self, decl: FuncDecl, file: SourceFile) -> Frame:
         fn = decl.fn
-        outside = dict(fn.__globals__)
+        outside = dict(fn.__globals__)  # pyright: ignore[reportAttributeAccessIssue]
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            outside[name] = cell.cell_contents
+            with suppress(ValueError):  # a name that the enclosing function has not bound yet
+                outside[name] = cell.cell_contents
         siblings: dict[str, Any] = dict(self.decl.funcs)
         return Frame(
             file.path,
@@ -132,11 +151,11 @@ class ModuleParser:
         self, frame: Frame, node: ast.FunctionDef
     ) -> tuple[tuple[Node, ...], frozenset[str]]:
         args = node.args
-        if args.vararg or args.kwarg or args.defaults or args.posonlyargs:
+        if args.vararg or args.kwarg or args.defaults or any(args.kw_defaults):
             refuse("param-form", frame.span(node), name=node.name)
         params: list[Node] = []
         weights: set[str] = set()
-        for arg in (*args.args, *args.kwonlyargs):
+        for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             span = frame.span(arg)
             if arg.annotation is None:
                 refuse("param-type", span, name=arg.arg)
@@ -155,7 +174,13 @@ class ModuleParser:
 
     def _annotation(self, frame: Frame, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node = ast.parse(node.value, mode="eval").body
+            try:
+                inner = ast.parse(node.value.strip(), mode="eval").body
+            except (SyntaxError, ValueError):
+                refuse("param-type", frame.span(node), name=repr(node.value))
+            for part in ast.walk(inner):
+                ast.copy_location(part, node)
+            node = inner
         return evaluate(frame, node)
 
     def _is_weight(self, frame: Frame, node: ast.expr, form: Any) -> bool:

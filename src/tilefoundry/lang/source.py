@@ -27,7 +27,7 @@ class SourceFile:
             span = Span(self.path, line, (getattr(error, "offset", None) or 1) - 1)
             why = getattr(error, "msg", None) or str(error)
             refuse("source-syntax", span, why=why)
-        except RecursionError:
+        except (RecursionError, MemoryError):  # MemoryError: Python's parser stack overflowed
             refuse("source-syntax", Span(self.path, 1), why="it nests too deeply")
 
     @cached_property
@@ -39,7 +39,7 @@ class SourceFile:
             if isinstance(node, ast.FunctionDef):
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                 found[node.name, first] = node
-            if isinstance(node, ast.stmt | ast.Module | ast.ExceptHandler):
+            if isinstance(node, (ast.stmt, ast.Module, ast.ExceptHandler, ast.match_case)):
                 stack += ast.iter_child_nodes(node)
         return found
 
@@ -49,7 +49,9 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        return tuple(self.text.splitlines())
+        """Lines as Python counts them (a form feed ends none)."""
+        lines = self.text.split("\n")
+        return tuple(lines[:-1] if lines[-1] == "" else lines)
 
 
 _files: dict[str, SourceFile] = {}
@@ -62,19 +64,24 @@ def remember(path: str, text: str) -> SourceFile:
 
 
 def source_file(path: str) -> SourceFile:
-    """The file at ``path``; what was executed in this process stays as it was then."""
-    if path not in _files:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            refuse("source-unreadable", None, file=path, why=_reason(error))
-        remember(path, text)
-    return _files[path]
+    """The file at ``path`` as it was when it was executed, else as it is."""
+    return _files[path] if path in _files else read_source(path)
+
+
+def read_source(path: str) -> SourceFile:
+    """The file at ``path`` as it is now, without a byte-order mark."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the name
+        refuse("source-unreadable", None, file=path, why=_reason(error))
+    return remember(path, text)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
     return getattr(error, "strerror", None) or str(error)
 
 

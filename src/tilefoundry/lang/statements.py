@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from tilefoundry.diag import Span, refuse
@@ -13,15 +12,15 @@ from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Dim, Expr, LoopVar
 from tilefoundry.ir.mesh import Mesh, arrange, enter, rearrange
 from tilefoundry.ir.node import Node, Return
+from tilefoundry.ir.spec import injective
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.build import LoopDraft
 from tilefoundry.lang.express import binary, evaluate, truth
-from tilefoundry.lang.forms import Dropped, MeshBinding, MeshForm, OpRef, Window
+from tilefoundry.lang.forms import Dropped, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
-from tilefoundry.ops import find
-
-MOST_UNROLLED = 10_000
-"""Steps of a compile-time loop; more is a run-time loop written wrongly."""
+from tilefoundry.lang.python import MOST_UNROLLED, construct, several, spell, spread
+from tilefoundry.lang.typing import tensor_type
+from tilefoundry.layout import Layout
 
 
 def run(frame: Frame, body: Sequence[ast.stmt]) -> Return | None:
@@ -29,9 +28,9 @@ def run(frame: Frame, body: Sequence[ast.stmt]) -> Return | None:
     for n, stmt in enumerate(body):
         found = _statement(frame, stmt)
         if found is not None:
-            if n + 1 < len(body):
+            if n + 1 < len(body) and not isinstance(stmt, (ast.If, ast.While)):
                 refuse("return-not-last", frame.span(body[n + 1]))
-            return found
+            return found  # what follows a compile-time branch that returns is not reached
     return None
 
 
@@ -43,6 +42,8 @@ def _statement(frame: Frame, stmt: ast.stmt) -> Return | None:
                 assign(frame, target, made)
         case ast.AnnAssign(ast.Name() as target, annotation, value):
             _annotated(frame, target, annotation, value)
+        case ast.AnnAssign(target) | ast.AugAssign(target) if not isinstance(target, ast.Name):
+            refuse("assign-target", frame.span(target), what=ast.unparse(target))
         case ast.AugAssign(ast.Name(name) as target, op, value):
             left = frame.look_up(name, frame.span(target))
             assign(frame, target, binary(frame, stmt, op, left, evaluate(frame, value)))
@@ -54,11 +55,13 @@ def _statement(frame: Frame, stmt: ast.stmt) -> Return | None:
             pass
         case ast.If(test, body, orelse):
             return run(frame, body if truth(frame, test) else orelse)
-        case ast.While(test, body):
+        case ast.While(test, body, orelse):
+            if orelse:
+                refuse("syntax-unsupported", frame.span(stmt), what="else of a while")
             return _while(frame, stmt, test, body)
         case ast.Assert(test, message):
             if not truth(frame, test):
-                why = evaluate(frame, message) if message else ast.unparse(test)
+                why = spell(evaluate(frame, message)) if message else ast.unparse(test)
                 refuse("assert-failed", frame.span(stmt), why=why)
         case ast.For():
             return _for(frame, stmt)
@@ -67,7 +70,7 @@ def _statement(frame: Frame, stmt: ast.stmt) -> Return | None:
         case ast.Return(value):
             return _return(frame, stmt, value)
         case _:
-            refuse("syntax-unsupported", frame.span(stmt), what=type(stmt).__name__)
+            refuse("syntax-unsupported", frame.span(stmt), what=construct(stmt))
     return None
 
 
@@ -80,14 +83,29 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
                 object.__setattr__(value, "name", name)  # the author's name, learned late
             frame.names[name] = value
         case ast.Tuple(items) | ast.List(items):
-            if not isinstance(value, (tuple, list)):
-                refuse("unpack", span, want=len(items), got="one value")
-            if len(value) != len(items):
-                refuse("unpack", span, want=len(items), got=len(value))
-            for item, part in zip(items, value, strict=True):
-                assign(frame, item, part)
+            _unpack(frame, span, items, value)
         case _:
             refuse("assign-target", span, what=ast.unparse(target))
+
+
+def _unpack(frame: Frame, span: Span, items: Sequence[ast.expr], value: Any) -> None:
+    """Bind several names; ``*rest`` takes what the others leave."""
+    if isinstance(value, (range, str)):
+        value = tuple(value)
+    starred = [n for n, item in enumerate(items) if isinstance(item, ast.Starred)]
+    least = len(items) - len(starred)
+    want = f"at least {least}" if starred else str(least)
+    if not isinstance(value, (tuple, list)):
+        refuse("unpack", span, want=want, got=f"one value, {spell(value)}")
+    surplus = len(value) - least
+    if surplus < 0 or (surplus and not starred):
+        refuse("unpack", span, want=want, got=len(value))
+    parts = list(value)
+    if starred:
+        at = starred[0]
+        parts[at : at + surplus] = [parts[at : at + surplus]]
+    for item, part in zip(items, parts, strict=True):
+        assign(frame, item.value if isinstance(item, ast.Starred) else item, part)
 
 
 def _annotated(
@@ -97,6 +115,8 @@ def _annotated(
         refuse("syntax-unsupported", frame.span(target), what="a declaration without a value")
     made = evaluate(frame, value)
     stated = evaluate(frame, annotation)
+    if isinstance(stated, Tensor):
+        stated = tensor_type(stated, frame.span(annotation), frame.builder.context.storages)
     if isinstance(made, Node) and isinstance(stated, TensorType) and made.type != stated:
         refuse("annotation-differs", frame.span(target), stated=stated, derived=made.type)
     assign(frame, target, made)
@@ -118,10 +138,13 @@ def _return(frame: Frame, stmt: ast.stmt, value: ast.expr | None) -> Return:
     span = frame.span(stmt)
     made = evaluate(frame, value) if value is not None else None
     values: list[Node] = []
-    for item in made if isinstance(made, (tuple, list)) else (made,):
+    for n, item in enumerate(made if isinstance(made, (tuple, list)) else (made,)):
         if not isinstance(item, Node):
-            refuse("return-value", span, found=repr(item))
+            refuse("return-value", span, found=spell(item))
+        frame.builder.whole("return", n, item, span)
         values.append(item)
+    if not values:
+        refuse("return-value", span, found="an empty tuple")
     out = Return(tuple(values), span)
     frame.builder.stmts.append(out)
     frame.builder.used.update(values)
@@ -142,13 +165,7 @@ def _for(frame: Frame, stmt: ast.For) -> Return | None:
             return _range_loop(frame, stmt, head)
         if isinstance(callee, OpRef) and callee.name == "tile":
             return _tile_loop(frame, stmt, head)
-    items = evaluate(frame, head)
-    if not isinstance(items, (tuple, list, range, dict, str)):
-        found = items.type if isinstance(items, Node) else repr(items)
-        refuse("loop-iterable", span, found=found)
-    if len(items) > MOST_UNROLLED:
-        refuse("loop-unrolled", span, most=MOST_UNROLLED)
-    for item in items:
+    for item in several(frame, head, evaluate(frame, head)):
         assign(frame, stmt.target, item)
         if run(frame, stmt.body) is not None:
             refuse("return-in-loop", span)
@@ -157,19 +174,18 @@ def _for(frame: Frame, stmt: ast.For) -> Return | None:
 
 def _loop_name(frame: Frame, stmt: ast.For) -> str:
     if not isinstance(stmt.target, ast.Name):
-        refuse("assign-target", frame.span(stmt.target), what=ast.unparse(stmt.target))
+        refuse("loop-target", frame.span(stmt.target), found=ast.unparse(stmt.target))
     return stmt.target.id
 
 
 def _range_loop(frame: Frame, stmt: ast.For, head: ast.Call) -> None:
     span = frame.span(stmt)
-    parts = [evaluate(frame, a) for a in head.args]
+    parts = spread(frame, head.args, evaluate)
     if head.keywords or not 1 <= len(parts) <= 3:
         refuse("loop-range", span, found=ast.unparse(head))
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, (int, Expr)):
-            found = part.type if isinstance(part, Node) else repr(part)
-            refuse("loop-range", span, found=found)
+            refuse("loop-range", span, found=spell(part))
     start, stop, step = (0, parts[0], 1) if len(parts) == 1 else (*parts[:2], *(parts[2:] or [1]))
     if ix.bounds(step)[0] < 1:
         refuse("loop-step", span, step=step)
@@ -179,7 +195,7 @@ def _range_loop(frame: Frame, stmt: ast.For, head: ast.Call) -> None:
 
 def _tile_loop(frame: Frame, stmt: ast.For, head: ast.Call) -> None:
     span = frame.span(stmt)
-    values = [evaluate(frame, a) for a in head.args]
+    values = spread(frame, head.args, evaluate)
     named = {k.arg: evaluate(frame, k.value) for k in head.keywords}
     extent = values[0] if values else named.pop("extent", None)
     step = values[1] if len(values) > 1 else named.pop("step", None)
@@ -267,12 +283,8 @@ def _after_loop(
 
 def _assigned(body: Sequence[ast.stmt]) -> list[str]:
     """Names that statements bind, in order."""
-    out: list[str] = []
-    for stmt in body:
-        for node in ast.walk(stmt):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                out.append(node.id)
-    return out
+    inside = (node for stmt in body for node in ast.walk(stmt))
+    return [n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
 # Mesh scopes
@@ -287,7 +299,10 @@ def _with(
     span = frame.span(item.context_expr)
     value = evaluate(frame, item.context_expr)
     own, source = _mesh(frame, span, value)
-    binding = item.optional_vars.id if isinstance(item.optional_vars, ast.Name) else ""
+    target = item.optional_vars
+    if target is not None and not isinstance(target, ast.Name):
+        refuse("with-target", frame.span(target), found=ast.unparse(target))
+    binding = target.id if target is not None else ""
     inside = enter(frame.mesh, own, frame.levels, binding, span)
     before = frame.builder.enter_scope(own, inside, binding, frame.span(stmt), source)
     if binding:
@@ -302,7 +317,7 @@ def _mesh(frame: Frame, span: Span, value: Any) -> tuple[Mesh, str]:
     if isinstance(value, MeshBinding):
         return value.mesh, value.spelled
     if not isinstance(value, MeshForm):
-        refuse("with-mesh", span, found=repr(value))
+        refuse("with-mesh", span, found=spell(value))
     if isinstance(value.source, MeshBinding):
         shape, strides = _arrangement(value.layout, span)
         mesh = rearrange(
@@ -316,6 +331,8 @@ def _declared(frame: Frame, form: MeshForm, span: Span) -> Mesh:
     sizes = {t.level: t.size for t in frame.topologies}
     levels = form.source if isinstance(form.source, (tuple, list)) else (form.source,)
     words = [getattr(x, "level", x) for x in levels]
+    if len(set(map(str, words))) != len(words):
+        refuse("mesh-form", span, found=f"a level twice in {' '.join(map(str, words))}")
     for word in words:
         if word not in frame.levels:
             refuse("mesh-level-unknown", span, level=word, known=" ".join(frame.levels))
@@ -326,8 +343,9 @@ def _declared(frame: Frame, form: MeshForm, span: Span) -> Mesh:
     if len(words) == 1:
         groups = [(layout, names)]
     else:
-        if not isinstance(layout, tuple) or len(layout) != len(words) or not names:
-            refuse("mesh-form", span, found=f"layout={layout!r} for {len(words)} levels")
+        if not isinstance(layout, tuple) or not len(layout) == len(words) == len(names):
+            found = f"layout={layout!r} and names={names!r} for {len(words)} levels"
+            refuse("mesh-form", span, found=found)
         nested = all(isinstance(x, tuple) for x in layout)
         groups = [
             (part if nested else (part,), name if isinstance(name, tuple) else (name,))
@@ -338,6 +356,8 @@ def _declared(frame: Frame, form: MeshForm, span: Span) -> Mesh:
         shape, strides = _arrangement(part, span)
         made = arrange(word, shape, _axis_names(replace_names(form, called), len(shape), span),
                        strides)  # fmt: skip
+        if strides is not None and not injective(shape, strides):
+            refuse("mesh-overlap", span, shape=shape, strides=strides)
         top = sum((a.extent - 1) * a.stride for a in made) + 1
         if top > sizes[word]:
             refuse("mesh-too-large", span, level=word, units=top, size=sizes[word])
@@ -353,9 +373,9 @@ def replace_names(form: MeshForm, names: Any) -> MeshForm:
 def _arrangement(layout: Any, span: Span) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Shape and strides of ``layout=``; refuses what is not flat positive integers."""
     strides: Any = None
-    shape = getattr(layout, "shape", layout)
-    if shape is not layout:
-        strides = layout.strides
+    shape: Any = layout
+    if isinstance(layout, Layout):
+        shape, strides = layout.shape, layout.strides
     elif (
         isinstance(layout, tuple) and len(layout) == 2 and all(isinstance(x, tuple) for x in layout)
     ):
@@ -363,19 +383,20 @@ def _arrangement(layout: Any, span: Span) -> tuple[tuple[int, ...], tuple[int, .
     if isinstance(shape, int):
         shape = (shape,)
         strides = None if strides is None else (strides,)
-    ok = isinstance(shape, tuple) and all(type(x) is int and x > 0 for x in shape)
-    if strides is not None:
-        ok = ok and len(strides) == len(shape) and all(type(x) is int and x > 0 for x in strides)
-    if not ok or not shape:
+    paired = strides is None or (_positive(strides) and len(strides) == len(shape))
+    if not _positive(shape) or not paired:
         refuse("mesh-form", span, found=f"layout={layout!r}")
     return shape, strides
 
 
+def _positive(items: Any) -> bool:
+    """A tuple of positive integers, at least one."""
+    return isinstance(items, tuple) and bool(items) and all(type(x) is int and x > 0 for x in items)
+
+
 def _axis_names(form: MeshForm, rank: int, span: Span) -> tuple[str, ...]:
     names = form.names or tuple(f"axis{n}" for n in range(rank))
-    if len(names) != rank or len(set(names)) != rank or not all(map(str.isidentifier, names)):
+    words = all(isinstance(n, str) and n.isidentifier() for n in names)
+    if not words or len(names) != rank or len(set(names)) != rank:
         refuse("mesh-names", span, names=names, rank=rank)
     return names
-
-
-__all__ = ["assign", "find", "replace", "run"]

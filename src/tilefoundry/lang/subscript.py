@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from typing import Any
 
 from tilefoundry.diag import Span, refuse
@@ -12,10 +11,10 @@ from tilefoundry.ir.mesh import narrow
 from tilefoundry.ir.node import Node
 from tilefoundry.lang.forms import MeshBinding, Tensor, Window
 from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.python import Evaluate, compute, spell
+from tilefoundry.lang.spelling import index_text
 from tilefoundry.lang.typing import tensor_type
 from tilefoundry.ops import find
-
-Evaluate = Callable[[Frame, ast.expr], Any]
 
 
 def subscript(
@@ -26,18 +25,26 @@ def subscript(
     value = evaluate(frame, index)
     items: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     if isinstance(base, MeshBinding):
-        spelled = f"{base.spelled}[{ast.unparse(index).strip('()')}]"
         for item in items:
-            if not isinstance(item, (int, slice)):
-                refuse("mesh-slice-form", span, found=repr(item))
+            if not _whole(item):
+                refuse("mesh-slice-form", span, found=spell(item))
+        spelled = f"{base.spelled}[{index_text(items)}]"
         return MeshBinding(narrow(base.mesh, items, span), spelled)
     if isinstance(base, Node):
         return _slice(frame, span, base, items)
+    if isinstance(base, Window):
+        refuse("window-operator", span, left=spell(base), right=spell(value))
     if isinstance(base, type) and issubclass(base, Tensor):
         return tensor_type(base(items), span, frame.builder.context.storages)
-    from tilefoundry.lang.express import compute
-
     return compute(frame, node, lambda b, i: b[i], base, value)
+
+
+def _whole(item: object) -> bool:
+    """A compile-time integer, or a slice of them whose step is not 0."""
+    if isinstance(item, slice):
+        ends = (item.start, item.stop, item.step)
+        return all(e is None or type(e) is int for e in ends) and item.step != 0
+    return type(item) is int
 
 
 def _slice(frame: Frame, span: Span, x: Node, items: tuple[Any, ...]) -> Node:
@@ -100,13 +107,12 @@ def _range(item: Any, extent: Dim, axis: int, span: Span) -> tuple[Dim, Dim, Dim
         start = item + extent if bounds(item)[1] < 0 else item
         return start, 1, 1, False
     if not isinstance(item, slice):
-        found = item.type if isinstance(item, Node) else repr(item)
-        refuse("slice-index", span, axis=axis, found=found)
+        refuse("slice-index", span, axis=axis, found=spell(item))
     start = _edge(item.start, 0, extent, axis, span)
     stop = _edge(item.stop, extent, extent, axis, span)
     step = 1 if item.step is None else item.step
-    if not isinstance(step, int) or step < 1:
-        refuse("slice-index", span, axis=axis, found=f"a step of {step}")
+    if type(step) is not int or step < 1:
+        refuse("slice-index", span, axis=axis, found=f"a step of {spell(step)}")
     if isinstance(stop, int) and isinstance(extent, int):
         stop = min(stop, extent)  # Python's rule for a stop beyond the end
     size = -((-(stop - start)) // step)
@@ -121,8 +127,7 @@ def _edge(value: Any, default: Dim, extent: Dim, axis: int, span: Span) -> Dim:
     if isinstance(value, Window):
         value = value.start
     if not isinstance(value, (int, Expr)) or isinstance(value, bool):
-        found = value.type if isinstance(value, Node) else repr(value)
-        refuse("slice-index", span, axis=axis, found=found)
+        refuse("slice-index", span, axis=axis, found=spell(value))
     if bounds(value)[1] < 0:
         return value + extent
     return value

@@ -8,21 +8,24 @@ from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.dtype import dtype_of
 from tilefoundry.ir.expr import Dim, Expr, bounds
 from tilefoundry.ir.shard import ShardLayout
-from tilefoundry.ir.spec import Split, layout_from
+from tilefoundry.ir.spec import Split, from_record, layout_from
 from tilefoundry.ir.types import TensorType
-from tilefoundry.lang.forms import Tensor
+from tilefoundry.lang.forms import MeshBinding, Tensor
+from tilefoundry.lang.record import RecordForm
 from tilefoundry.layout import ComposedLayout
 
 
 def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> TensorType:
     """The type that a written form states; refuses a form that is not one."""
-    items = form.items
-    if not 2 <= len(items) <= 4:
+    items = form.items if isinstance(form.items, tuple) else (form.items,)
+    written = items[0] if items and isinstance(items[0], tuple) else items[:1]
+    split = any(isinstance(x, Split) for x in written)
+    places = sum(1 for x in items[2:] if isinstance(x, str))
+    layouts = len(items[2:]) - places + split
+    if len(items) < 2 or places > 1 or layouts > 1:
         refuse("type-form", span, found=_show(items))
     shape, dtype = _shape(items[0], span), dtype_of(items[1], span)
-    layout: ShardLayout | None = None
-    if any(isinstance(x, Split) for x in items[0] if isinstance(items[0], tuple)):
-        layout = layout_from(items[0], span)
+    layout: ShardLayout | None = layout_from(written, span) if split else None
     storage = "gmem" if "gmem" in storages else storages[0]
     for item in items[2:]:
         if isinstance(item, str):
@@ -30,7 +33,7 @@ def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> T
                 refuse("storage-unknown", span, op="Tensor", storage=item, known=" ".join(storages))
             storage = item
         else:
-            layout = layout_from(_record(item, span), span)
+            layout = layout_from(record_layout(item, span), span)
     if layout is not None:
         layout.groups(shape, span)
         if isinstance(items[-1], ComposedLayout) and dtype.bits % 8:
@@ -40,14 +43,10 @@ def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> T
     return TensorType(shape, dtype, layout, storage)
 
 
-def _record(item: Any, span: Span | None) -> Any:
-    from tilefoundry.lang.forms import MeshBinding
-    from tilefoundry.lang.record import RecordForm
-
+def record_layout(item: Any, span: Span | None) -> Any:
+    """The layout that an explicit record states; anything else as it is."""
     if not isinstance(item, RecordForm):
         return item
-    from tilefoundry.ir.spec import from_record
-
     if not isinstance(item.mesh, MeshBinding):
         refuse("type-form", span, found=_show(item.mesh))
     return from_record(item.layout, item.attrs, item.mesh.mesh, span)

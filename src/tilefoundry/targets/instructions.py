@@ -44,7 +44,7 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     from tilefoundry.ops.signature import Attr, bind
 
     path = getattr(instr, "path", None)
-    if path is None or not hasattr(instr, "params"):
+    if path is None or not isinstance(getattr(instr, "params", None), tuple):
         refuse("instruction-form", span, found=repr(instr))
     kind = MEANINGS.get(path)
     if kind is None:

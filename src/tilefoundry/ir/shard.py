@@ -191,11 +191,15 @@ class ShardLayout:
         body = _nest_text(_refill_text(self.shape, names))
         if self.stride is not None:
             body = f"({body}, {_nest_text(self.stride)})"
+        elif len(self.shape) == 2 and all(isinstance(top, tuple) for top in self.shape):
+            body = f"({body}, None)"  # two tuples alone would be shape and strides
         if self.offset:
             body += f" + {self.offset}"
         if self.swizzle is not None:
             body += f" | {self.swizzle}"
         if self.partial:
+            if self.offset or self.swizzle is not None:
+                body = f"({body})"
             kinds = ", ".join(f'{a.name} @ P("{k}")' for a, k in self.partial)
             body += f" @ {{{kinds}}}"
         return body

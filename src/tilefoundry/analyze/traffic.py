@@ -86,7 +86,7 @@ def accesses(program: Program, site: Site) -> Iterator[tuple[Node, str, TensorTy
         if program.homes.of.get(update) is program.homes.of.get(dst):
             return  # the update was made in its place
         yield update, READ, update.tensor
-        yield node, WRITE, update.tensor
+        yield node, WRITE, update.tensor.with_(storage=dst.tensor.storage)
         if program.homes.of.get(node) is not program.homes.of.get(dst):
             yield dst, READ, dst.tensor  # the destination lives on: a copy of the whole
         return

@@ -15,6 +15,7 @@ from tilefoundry.lang.decl import FuncDecl
 from tilefoundry.lang.forms import Instr, InstrPath, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import Evaluate, compute, spell, spread
+from tilefoundry.lang.record import shard_record
 from tilefoundry.lang.typing import record_layout, tensor_type
 from tilefoundry.ops import find, names
 
@@ -39,6 +40,9 @@ def call(frame: Frame, node: ast.Call, evaluate: Evaluate) -> Any:
         return _function(frame, span, callee, args, kwargs)
     if isinstance(callee, InstrPath):
         return callee(*args, **kwargs)
+    if callee is shard_record:
+        made = compute(frame, node, lambda: shard_record(*args, **kwargs))
+        return record_layout(made, span)
     if callee is MeshForm:
         return _mesh_form(span, args, kwargs)
     return _python(frame, node, span, callee, args, kwargs)

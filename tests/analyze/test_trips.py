@@ -11,7 +11,7 @@ from tilefoundry.analyze import trips as subject
 from tilefoundry.analyze.figure import Binding, Undecidable
 from tilefoundry.analyze.trips import trips
 from tilefoundry.diag import Refusal
-from tilefoundry.ir.expr import LoopVar, OpenDim
+from tilefoundry.ir.expr import LoopVar, OpenDim, bounds
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.node import Block, Loop
 
@@ -27,7 +27,8 @@ def coordinate(a):
 
 
 def loop(name, start, stop, step=1):
-    return Loop(LoopVar(name), start, stop, step, (), Block(()))
+    low, high = bounds(start)[0], bounds(stop)[1] - 1
+    return Loop(LoopVar(name, low, max(low, high)), start, stop, step, (), Block(()))
 
 
 def test_persistent_tasks():

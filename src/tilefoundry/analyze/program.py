@@ -193,14 +193,22 @@ class Program:
         node = site.node
         storage = _first(node).storage
         own = set(self.within(self.owner(storage), node.mesh))
-        own |= self.splits(node) | self.varies[node]
-        own |= {a for x in site.nest for a in self.axes_of(x.start, x.stop, x.step)}
+        own |= self.splits(node) | self.differs(site)
         return tuple(a for a in node.mesh.axes if a in own)
+
+    def differs(self, site: Site) -> frozenset[Axis]:
+        """Axes along which units do different things at ``site``, splits aside: its value
+        varies, or its loops' trips do, or what it writes and where."""
+        node = site.node
+        out = set(self.varies[node])
+        out |= {a for x in site.nest for a in self.axes_of(x.start, x.stop, x.step)}
+        if node.op.name == "insert_slice":
+            out |= self.varies[node.args[1]] | self.axes_of(*_dims(node))
+        return frozenset(a for a in out if a in node.mesh.axes)
 
     def distinct(self, site: Site) -> tuple[Axis, ...]:
         """The holders without those that only repeat what others do."""
-        own = self.splits(site.node) | self.varies[site.node]
-        own |= {a for x in site.nest for a in self.axes_of(x.start, x.stop, x.step)}
+        own = self.splits(site.node) | self.differs(site)
         return tuple(a for a in site.mesh.axes if a in own)
 
     def callee(self, node: Node) -> Func | None:

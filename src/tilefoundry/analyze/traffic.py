@@ -117,8 +117,7 @@ def _move(program: Program, site: Site, value: Node, way: str, type: TensorType)
     except Undecidable as why:
         unknown = undecided(why.reason)
         return Move(site, value, type.storage, way, part, over, who, unknown, unknown)
-    loops = {a for x in site.nest for a in program.axes_of(x.start, x.stop, x.step)}
-    whose = program.varies[site.node] | loops | set(over)
+    whose = program.differs(site) | set(over)
     once = tuple(a for a in who if a in whose)
     return Move(
         site,
@@ -184,9 +183,7 @@ def _who(
     if way == READ:
         return holders
     own = set(program.within(program.owner(type.storage), site.mesh)) | set(over)
-    own |= program.varies[site.node]
-    own |= program.varies[site.node.args[1]] if site.node.op.name == "insert_slice" else set()
-    own |= {a for x in site.nest for a in program.axes_of(x.start, x.stop, x.step)}
+    own |= program.differs(site)
     return tuple(a for a in site.mesh.axes if a in own)
 
 

@@ -66,9 +66,9 @@ def test_integers_beyond_float64():
 
 
 @pytest.mark.parametrize("fn, bounds", [
-    ("equal", {}), ("max_abs", {"max": 1e30}), ("max_rel", {"max": 1e30}), ("rel_l2", {"max": 1e30}),
-    ("allclose", {"atol": 1e30, "rtol": 1e30}), ("ulp", {"max": 1e30}), ("cosine", {"min": 0.0}),
-    ("nan_inf", {}),
+    ("equal", {}), ("max_abs", {"max": 1e30}), ("max_rel", {"max": 1e30}),
+    ("rel_l2", {"max": 1e30}), ("allclose", {"atol": 1e30, "rtol": 1e30}), ("ulp", {"max": 1e30}),
+    ("cosine", {"min": 0.0}), ("nan_inf", {}),
 ])  # fmt: skip
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_a_candidate_that_is_not_finite_fails_everything(fn, bounds, bad):

@@ -1,3 +1,4 @@
+# ruff: noqa: F821
 """Twins are held against their modules where they are written."""
 
 import subprocess

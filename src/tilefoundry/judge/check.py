@@ -22,7 +22,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.judge.channel import Malformed
 from tilefoundry.judge.files import hold, read_tensor
 from tilefoundry.judge.predicates import Finding, compare, worst_row
-from tilefoundry.judge.process import Child
+from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.report import Held, Report, Row
 from tilefoundry.judge.request import Request, judged_outputs, named_files
 from tilefoundry.judge.run import Runner
@@ -97,15 +97,22 @@ class Session:
 
     def judge(self) -> Report:
         request = self.request
-        candidate = self._start("candidate", request.path, request.selector)
+        candidate = self._start("candidate")
+        self._load(candidate, request.path, request.selector)
+        evaluator = None
+        if not request.expected:
+            evaluator = self._start("reference")
+            evaluator.begin("warm", "starting torch")
         given = self._read_files()
         about = About.read(candidate.finish())
+        described = candidate
         if about.twin:
             candidate.stop()
-            described = self._start("reference", about.file, f"{about.module}.{about.func}")
+            described = evaluator or self._start("reference")
+            if evaluator is not None:
+                evaluator.finish()
+            self._load(described, about.file, f"{about.module}.{about.func}")
             described.finish()
-        else:
-            described = candidate
         signature = Signature.read(described.ask("describe", "describing its function"))
         if not about.twin and not request.expected:
             refuse("check-expected-absent", None, function=signature.name)
@@ -154,14 +161,15 @@ class Session:
             rows,
         )
 
-    def _start(self, role: Any, path: str, selector: str | None) -> Child:
-        """A child that has begun to load a program; its answer is still to be taken."""
-        request = self.request
-        child = Child(role, self.folder, request.seconds, request.device)
+    def _start(self, role: Role) -> Child:
+        child = Child(role, self.folder, self.request.seconds, self.request.device)
         self.children.append(child)
-        consts = dict(request.consts or {})
-        child.begin("load", "loading its file", file=path, selector=selector, consts=consts)
         return child
+
+    def _load(self, child: Child, path: str, selector: str | None) -> None:
+        """Let a child begin to load a program; its answer is still to be taken."""
+        consts = dict(self.request.consts or {})
+        child.begin("load", "loading its file", file=path, selector=selector, consts=consts)
 
     def _read_files(self) -> dict[str, RawTensor]:
         """Every file that the request names, by path, read while the candidate loads."""

@@ -1,0 +1,370 @@
+"""Whole checks: real processes, honest twins that pass and others that must not."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tilefoundry.diag import Refusal
+from tilefoundry.judge.check import check
+from tilefoundry.judge.request import FileInput, Judged, Request
+from tilefoundry.judge.stated import Predicate
+
+HIR = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+N = DimVar("n", 1, 64)
+
+@module(entry="f", target=CpuTarget("x86_64.generic"))
+class Program:
+    @func
+    def f(x: Tensor[(N, 8), "f32"], y: Tensor[(N, 8), "f32"]):
+        return x * y + x
+
+    @func
+    def two(x: Tensor[(N, 8), "f32"]):
+        return x + x, tf.reduce(x, axes=(1,), keepdim=False, kind="max")
+
+    @func
+    def weighted(x: Tensor[(N, 8), "f32"], w: ConstTensor[(8, 4), "f32"]):
+        return tf.matmul(x, w)
+
+    @func
+    def picked(table: Tensor[(50, 8), "f32"], at: Tensor[(N,), "i64"]):
+        return tf.index_select(table, at, 0)
+"""
+TWIN = """
+import sys, os, time, torch
+from program import Program
+from tilefoundry.runtime import runtime_func, runtime_module
+
+@runtime_module(Program)
+class Twin:
+    calls = 0
+    kept = None
+
+    @runtime_func
+    def f(self, x, y):
+        {f}
+
+    @runtime_func
+    def two(self, x):
+        {two}
+
+    @runtime_func
+    def weighted(self, x, w):
+        {weighted}
+
+    @runtime_func
+    def picked(self, table, at):
+        {picked}
+"""
+HONEST = {
+    "f": "return x * y + x",
+    "two": "return x + x, x.amax(1)",
+    "weighted": "return x @ w",
+    "picked": "return table[at]",
+}
+EQUAL = (Predicate("equal"),)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(HIR)
+    torch.manual_seed(0)
+    for name in ("x", "y"):
+        torch.save(torch.randn(16, 8), tmp_path / f"{name}.pt")
+    x, y = torch.load("x.pt"), torch.load("y.pt")
+    torch.save(x * y + x, tmp_path / "expected.pt")
+    return tmp_path
+
+
+def twin(**bodies):
+    """Write a twin whose functions have these bodies; the honest ones elsewhere."""
+    with open("twin.py", "w", encoding="utf-8") as file:
+        file.write(TWIN.format(**{**HONEST, **bodies}))
+
+
+XY = [FileInput(None, "x.pt"), FileInput(None, "y.pt")]
+
+
+def ask(path="twin.py", selector="Twin.f", out="output", predicates=EQUAL, **more):
+    """A check; ``files`` are x and y and ``expected`` their result unless told otherwise."""
+    given = {"files": XY, "expected": ["expected.pt"], "seconds": 120.0, **more}
+    outs = given.pop("outs", [Judged(out, tuple(predicates))])
+    return check(Request(path, selector, outs, **given))
+
+
+def refused(code, exit=1, **more):
+    with pytest.raises(Refusal) as caught:
+        ask(**more)
+    (diag,) = caught.value.diags
+    assert (diag.code, diag.exit) == (code, exit), str(diag.text())
+    return diag
+
+
+def test_an_honest_twin_agrees_with_its_hir(folder):
+    twin()
+    report = ask(expected=[])
+    assert report.agrees and report.candidate == "twin"
+    assert report.reference["kind"] == "hir" and report.reference["module"] == "program.py:Program"
+    assert set(report.sources) == {"twin.py", "program.py"}
+    (row,) = report.rows
+    assert (row.finding.differ, row.finding.count, row.dims) == (0, 128, {"n": 16})
+    assert "# check output=output fn=equal dims=n:16 value=0 verdict=pass" in report.text()
+
+
+def test_random_inputs_at_two_extents_and_two_outputs(folder):
+    twin()
+    report = ask(
+        selector="Twin.two", files=None, expected=[], dims={"n": [3, 5]},
+        outs=[Judged("output[0]", EQUAL), Judged("output[1]", (Predicate("ulp", {"max": 1}),))],
+    )  # fmt: skip
+    assert report.agrees and report.seed is not None
+    assert [(r.output, r.dims["n"], r.finding.count) for r in report.rows] == [
+        ("output[0]", 3, 24), ("output[1]", 3, 3), ("output[0]", 5, 40), ("output[1]", 5, 5),
+    ]  # fmt: skip
+    seeds = ask(selector="Twin.two", out="*", files=None, expected=[], dims={"n": [3, 5]},
+                seed=report.seed)  # fmt: skip
+    digests = [[held.tensor.sha256 for held in r.tensors] for r in (report, seeds)]
+    assert digests[0] == digests[1] and len(set(digests[0])) == 4
+
+
+def test_one_wrong_element_disagrees(folder):
+    twin(f="out = x * y + x; out[3, 5] += 1; return out")
+    report = ask(predicates=(Predicate("max_abs", {"max": 1e-6}), *EQUAL))
+    assert not report.agrees
+    want = torch.load("expected.pt")[3, 5].item()
+    for row in report.rows:
+        found = row.finding
+        assert (found.differ, found.index, found.expected) == (1, (3, 5), pytest.approx(want))
+        assert found.got == pytest.approx(want + 1) and row.worst_row[0] == (3,)
+
+
+def test_the_hir_agrees_with_expected_tensors(folder):
+    report = ask("program.py", "Program.f")
+    assert report.agrees and report.reference == {"kind": "files", "files": "expected.pt"}
+    torch.save(torch.load("expected.pt") + 1e-3, "expected.pt")
+    assert not ask("program.py", "Program.f").agrees
+
+
+def test_an_hir_needs_expected_tensors(folder):
+    diag = refused("check-expected-absent", path="program.py", selector="Program.f", expected=[])
+    assert "Program.f" in diag.says
+
+
+def test_expected_files_must_fit(folder):
+    refused("check-expected-count", path="program.py", selector="Program.f",
+            expected=["expected.pt", "expected.pt"])  # fmt: skip
+    refused("check-expected-random", 2, path="program.py", selector="Program.f", files=None,
+            dims={"n": [4]})  # fmt: skip
+    torch.save(torch.load("expected.pt").half(), "half.pt")
+    refused("check-file-dtype", path="program.py", selector="Program.f", expected=["half.pt"])
+    torch.save(torch.load("expected.pt")[:4], "short.pt")
+    refused("check-file-shape", path="program.py", selector="Program.f", expected=["short.pt"])
+    torch.save(torch.load("expected.pt") / 0 * 0, "nan.pt")
+    refused("check-reference-nan", path="program.py", selector="Program.f", expected=["nan.pt"])
+
+
+def test_inputs_must_be_those_of_the_function(folder):
+    def wrong(code, *files):
+        return refused(code, path="program.py", selector="Program.f", files=list(files))
+
+    wrong("check-input-count", FileInput(None, "x.pt"))
+    wrong("check-input-count", FileInput("x", "x.pt"), FileInput("z", "y.pt"))
+    torch.save(torch.randn(16, 7), "narrow.pt")
+    wrong("check-file-shape", FileInput(None, "x.pt"), FileInput(None, "narrow.pt"))
+    torch.save(torch.randn(16, 8).double(), "double.pt")
+    wrong("check-file-dtype", FileInput("y", "double.pt"), FileInput(None, "x.pt"))
+    wrong("check-file-unreadable", FileInput(None, "x.pt"), FileInput(None, "none.pt"))
+
+
+def test_every_output_needs_a_predicate(folder):
+    diag = refused("check-output-unjudged", path="program.py", selector="Program.two",
+                   out="output[0]", files=XY[:1])  # fmt: skip
+    assert "output[1]" in diag.says and diag.found == "predicates for output[0]"
+
+
+def test_outputs_that_do_not_exist(folder):
+    diag = refused("check-output-unknown", 2, path="program.py", selector="Program.two",
+                   out="output[2]", files=XY[:1])  # fmt: skip
+    assert diag.expected == "one of output[0] output[1]"
+
+
+def test_extents_are_held_against_the_program(folder):
+    hir = {"path": "program.py", "selector": "Program.f"}
+    diag = refused("check-dim-unbound", 2, files=None, **hir)
+    assert diag.expected == "--dim n=V with 1 to 64"
+    refused("check-dim-unknown", 2, dims={"m": [4]}, **hir)
+    refused("check-dim-outside", dims={"n": [65]}, **hir)
+    refused("check-file-shape", dims={"n": [15]}, **hir)
+
+
+def test_weights_must_be_stated(folder):
+    diag = refused("check-weights-unstated", path="program.py", selector="Program.weighted",
+                   files=XY[:1])  # fmt: skip
+    assert diag.found == "weights w"
+
+
+def test_checkpoints_are_held_against_the_program(folder):
+    def wrong(code, **tensors):
+        save_file(tensors, "model/model.safetensors")
+        return refused(code, path="program.py", selector="Program.weighted", files=XY[:1],
+                       weights="model")  # fmt: skip
+
+    (folder / "model").mkdir()
+    wrong("check-weight-missing", v=torch.randn(8, 4))
+    wrong("check-file-shape", w=torch.randn(4, 8))
+    wrong("check-file-dtype", w=torch.randn(8, 4).half())
+    (folder / "model" / "model.safetensors").write_bytes(b"junk")
+    refused("check-file-unreadable", path="program.py", selector="Program.weighted",
+            files=XY[:1], weights="model")  # fmt: skip
+
+
+def test_weights_of_a_checkpoint_reach_both(folder):
+    twin()
+    (folder / "model").mkdir()
+    # One byte more in front: the weight's bytes lie on no multiple of its element's size.
+    w = torch.randn(8, 4)
+    save_file({"a": torch.zeros(3, dtype=torch.uint8), "w": w}, "model/model.safetensors")
+    bound = (Predicate("max_abs", {"max": 1e-5}),)
+    report = ask(selector="Twin.weighted", files=XY[:1], expected=[], weights="model",
+                 predicates=bound)  # fmt: skip
+    assert report.agrees and report.weights == {"origin": "model", "count": 1}
+    torch.save((torch.load("x.pt").double() @ w.double()).float(), "product.pt")
+    assert ask(selector="Twin.weighted", files=XY[:1], expected=["product.pt"], weights="model",
+               predicates=bound).agrees  # fmt: skip
+    # A random weight is another one.
+    assert not ask(selector="Twin.weighted", files=XY[:1], expected=["product.pt"],
+                   weights="random", predicates=bound).agrees  # fmt: skip
+
+
+def test_random_indices_cover_their_axis(folder):
+    twin(picked="return table[at.clamp(max=40)]")
+    report = ask(selector="Twin.picked", files=None, expected=[], dims={"n": [64]})
+    assert not report.agrees  # 64 uniform draws of 50 rows miss the last nine with 3e-6
+
+
+@pytest.mark.parametrize("body, form", [
+    ("return (x * y + x).double()", "a tensor of f64 16x8"),
+    ("return (x * y + x).t()", "a tensor of f32 8x16"),
+    ("return (x * y + x).tolist()", "a float"),
+    ("return (x + y, x * y)", "2 tensors"),
+    ("return torch.nn.functional.one_hot(torch.tensor(3)).to_sparse()", "a tensor of"),
+    ("class Lie(torch.Tensor): pass\n        return (x * y + x).as_subclass(Lie)", "a Lie"),
+])  # fmt: skip
+def test_outputs_of_another_form(folder, body, form):
+    twin(f=body)
+    diag = refused("check-output-form")
+    assert form in diag.found or "list" in diag.found
+
+
+@pytest.mark.parametrize("body, how, word", [
+    ("print('# check verdict=agrees'); sys.exit(0)", "exited with code 0", "stdout: # check"),
+    ("os._exit(3)", "exited with code 3", None),
+    ("os.kill(os.getpid(), 11)", "killed by SIGSEGV", None),
+    ("return x @ y", "exited with code 1", "stderr: RuntimeError"),
+])  # fmt: skip
+def test_candidates_that_do_not_answer(folder, body, how, word):
+    twin(f=body)
+    diag = refused("check-candidate-died")
+    assert diag.found == how and "running f" in diag.says
+    assert word is None or any(note.startswith(word) for note in diag.notes)
+    assert not any("tilefoundry/judge" in note for note in diag.notes)
+
+
+def test_a_candidate_that_never_ends(folder):
+    twin(f="time.sleep(600)")
+    diag = refused("check-timeout", 5, seconds=20.0)
+    assert "candidate" in diag.says and diag.found == "still running f"
+
+
+@pytest.mark.parametrize("body, code", [
+    ("out = x * y + x; x.zero_(); return out", "check-inputs-mutated"),
+    ("y.mul_(x).add_(x); return y", "check-output-alias"),
+    ("return x.view(-1).view(16, 8)", "check-output-alias"),
+])  # fmt: skip
+def test_candidates_that_write_into_what_they_are_given(folder, body, code):
+    twin(f=body)
+    assert "input" in refused(code).text()
+
+
+def test_a_candidate_that_writes_into_its_weights(folder):
+    twin(weighted="out = x @ w; w.zero_(); return out")
+    torch.save(torch.randn(16, 4), "other.pt")
+    diag = refused("check-inputs-mutated", selector="Twin.weighted", files=XY[:1],
+                   expected=["other.pt"], weights="random")  # fmt: skip
+    assert diag.found == "weight w differ after the run"
+
+
+@pytest.mark.parametrize("body", [
+    # right once, then what it had
+    "self.kept = self.kept if self.kept is not None else x * y + x; return self.kept",
+    # right once, then nothing
+    "self.calls += 1; return x * y + x if self.calls == 1 else torch.empty_like(x)",
+])  # fmt: skip
+def test_an_answer_that_was_kept_is_no_answer(folder, body):
+    twin(f=body)
+    assert not ask().agrees
+
+
+def test_a_second_set_of_random_inputs_catches_a_cache_by_shape(folder):
+    body = "self.kept = self.kept if self.kept is not None else x * y + x; return self.kept.clone()"
+    twin(f=body)
+    assert not ask(files=None, expected=[], dims={"n": [16]}).agrees
+
+
+def test_loose_predicates_are_refused_before_the_candidate_runs(folder):
+    twin(f="open('ran', 'w'); return x * y + x")
+    diag = refused("check-predicate-loose", predicates=(Predicate("max_abs", {"max": 1.0}),))
+    assert "would pass" in diag.says and not (folder / "ran").exists()
+
+
+def test_a_candidate_holds_no_answer(folder):
+    """What a candidate can see: no seed, bound or expected value among its arguments, its
+    environment and its folder, and no open file beyond its own channel."""
+    body = """
+        seen = [*sys.argv, *os.environ, *os.environ.values()]
+        runs = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "reference.runs")
+        open("left.txt", "w").write(" ".join(os.listdir(runs)))
+        seen += [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
+                 if os.path.exists(f"/proc/self/fd/{n}")]
+        open("seen.txt", "w").write("\\n".join(map(str, seen)))
+        return x * y + x"""
+    twin(f=body.strip())
+    report = ask(expected=[], seed=1234567890123456)
+    assert report.agrees
+    seen = (folder / "seen.txt").read_text()
+    assert "1234567890123456" not in seen and "expected" not in seen
+    left = (folder / "left.txt").read_text().split()
+    assert left == []  # nothing of the reference's runs is on disk any more
+
+
+def test_a_reference_that_dies(folder):
+    # The twin imports the file by its name; only the reference executes it as a source.
+    dying = "import os\nif __name__ != 'program': os._exit(9)\nN = DimVar"
+    (folder / "program.py").write_text(HIR.replace("N = DimVar", dying))
+    twin()
+    diag = refused("check-reference-died", 70, expected=[])
+    assert diag.found == "exited with code 9"
+
+
+def test_a_program_and_its_twin_in_one_file(folder):
+    text = HIR + TWIN.format(**HONEST).replace("from program import Program\n", "")
+    (folder / "both.py").write_text(text)
+    report = ask("both.py", "Twin.f", expected=[])
+    assert report.agrees and list(report.sources) == ["both.py"]
+
+
+def test_a_device_that_is_not_there(folder):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    diag = refused("check-device", 4, device="cuda")
+    assert "cuda" in diag.says
+
+
+def test_numpy_expected(folder):
+    np.save("expected.npy", torch.load("expected.pt").numpy())
+    assert ask("program.py", "Program.f", expected=["expected.npy"]).agrees

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilefoundry.diag import refuse
 from tilefoundry.evaluate.run import Evaluator
 from tilefoundry.lang.decl import FuncDecl, ModuleList, declaration
 from tilefoundry.lang.parse import parse_module
@@ -28,6 +29,10 @@ def build(cls: type, weights: Mapping[str, Any], device: str, path: str) -> Any:
     def call(func: FuncDecl, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         found = module.funcs[func.name]
         names = [p.name for p in found.params if p.name not in found.weights]
+        for name in kwargs:
+            if name not in names[len(args) :]:
+                known = " ".join(names[len(args) :]) or "none"
+                refuse("input-unknown", found.span, func=func.name, name=name, known=known)
         inputs = [*args, *(kwargs[n] for n in names[len(args) :] if n in kwargs)]
         out = evaluator.call(found, inputs, own)
         return out[0] if len(out) == 1 else out

@@ -70,6 +70,9 @@ class Evaluator:
                 if param.name not in weights:
                     refuse("weight-missing", param.span, name=param.name, func=func.name)
                 named[param.name] = weights[param.name]
+        for name, value in named.items():
+            if not isinstance(value, torch.Tensor):
+                refuse("input-form", func.span, name=name, got=type(value).__name__)
         bound = bind_dims(func, named, dims or {})
         for param in func.params:
             check_input(param, named[param.name], bound)
@@ -137,7 +140,7 @@ class Run:
     def loop(self, loop: Loop) -> None:
         for carried in loop.carried:
             self.values[carried.head] = self.values[carried.init]
-        bounds = [self.index(x, Mesh(), None) for x in (loop.start, loop.stop, loop.step)]
+        bounds = [self.index(x, Mesh(), loop.span) for x in (loop.start, loop.stop, loop.step)]
         axes = join(b.axes for b in bounds)
         keys = self._keys(axes, self._mesh_of(loop))
         trips: dict[Key, tuple[int, int, int]] = {}
@@ -224,7 +227,10 @@ class Run:
         parts: dict[Key, int] = {}
         for key in self._keys(axes, mesh):
             env = self._environment(symbols, axes, key)
-            parts[key] = ix.evaluate(value, env)
+            try:
+                parts[key] = ix.evaluate(value, env)
+            except ZeroDivisionError:
+                refuse("divide-by-zero", span, op="a loop's bound")
         return Lanes(axes, parts)
 
     def _axes_of(self, symbols: Sequence[Sym]) -> tuple[Axis, ...]:
@@ -357,32 +363,41 @@ class Run:
         if node.op is CALL:
             return self._call(node, args, env)
         assert not isinstance(node.op, Structural), node
-        attrs = concrete(node.attrs, env)
+        attrs = self._concrete(node, node.attrs, env)
         if node.op.name == "schedule":
             attrs["meaning"] = meaning(node.attrs["op"], node.span)
         if node.op.name == "local":
             attrs["parts"] = self._local(node, dict(zip(axes, key, strict=True)), env)
-        type = concrete(node.type, env)
+        type = self._concrete(node, node.type, env)
+        for item in type.items if isinstance(type, TupleType) else (type,):
+            for extent in item.shape:
+                if extent < 0:
+                    refuse("type-extent", node.span, extent=extent)
         try:
             return _as_typed(node, node.op.evaluate(args, attrs, type), type)  # type: ignore[attr-defined]
         except Refusal as refusal:
             placed = (d if d.span else replace(d, span=node.span) for d in refusal.diags)
             raise Refusal(*placed) from None
 
+    def _concrete(self, node: Node, value: Any, env: Mapping[Sym, int]) -> Any:
+        """Integers for index expressions, of which one may divide by zero."""
+        try:
+            return concrete(value, env)
+        except ZeroDivisionError:
+            refuse("divide-by-zero", node.span, op=f"tf.{node.op.name}")
+
     def _constant(self, node: Node, env: Mapping[Sym, int]) -> Any:
         import torch
 
         value = node.attrs["value"]
         if isinstance(value, Expr):
-            value = ix.evaluate(value, env)
+            value = self._concrete(node, value, env)
         return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None).to(
             torch_dtype(node.tensor.dtype)
         )
 
     def _local(self, node: Node, at: Mapping[Axis, int], env: Mapping[Sym, int]) -> Any:
         x = node.args[0].tensor
-        if x.partial:
-            refuse("local-partial", node.span, type=x)
         if x.layout is None:
             return ()
         out: list[Any] = []

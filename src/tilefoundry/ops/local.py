@@ -32,10 +32,14 @@ class Local(Op):
         return AccessRelation(base.domain, (tuple(WHOLE for _ in x.shape),), base.results)
 
     def partial(self, call: Call) -> tuple[Partial, ...]:
-        return ()  # the unit's own term is exactly what is asked for
+        held = call.arg(0)
+        if held.partial:
+            call.refuse("local-partial", type=held)
+        return ()
 
     def infer(self, call: Call) -> Type:
         (result,) = self.results(call)
+        self.partial(call)
         return TensorType(result.shape, result.dtype, None, call.arg(0).storage)
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:

@@ -31,7 +31,8 @@ class Item:
         if value is None:
             return UNDECIDED
         if isinstance(value, Expr):
-            return str(value).replace(" ", "") + ("B" if self.unit == BYTE else "")
+            shown = str(value).replace(" ", "")
+            return f"({shown})B" if self.unit == BYTE else shown
         if isinstance(value, str):
             return f'"{value}"' if self.unit == QUOTED else value.replace(" ", "")
         if self.unit == BYTE:

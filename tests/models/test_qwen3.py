@@ -281,3 +281,26 @@ def read(entry):
     """A checkpoint's tensor."""
     bits = torch.frombuffer(bytearray(entry.read().view), dtype=torch.uint8)
     return bits.view(torch_dtype(entry.dtype)).reshape(entry.shape)
+
+
+def test_check_reads_a_published_folder(command, tmp_path):
+    """The command finds the weights under their published names, the tied one too."""
+    torch.manual_seed(22)
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"intermediate_size": 512, "num_hidden_layers": 2, "vocab_size": 1000}
+    model = scatter(Qwen3ForCausalLM(configuration(**sizes)))
+    model.save_pretrained(tmp_path / "folder")
+    x = torch.randn(1, 5, 256)
+    with torch.no_grad():
+        logits = model.lm_head(model.model.norm(x))[:, -1]
+    torch.save(x, tmp_path / "x.pt")
+    torch.save(logits, tmp_path / "logits.pt")
+    ours = dict(HIDDEN=256, HEADS=4, KV_HEADS=2, INTERMEDIATE=512, LAYERS=2, VOCAB=1000)
+    consts = [f"--const={name}={value}" for name, value in {**ours, "DTYPE": "f32"}.items()]
+    answer = command(
+        *("check", f"{SOURCE.path}:Qwen3.logits", *consts, "--weights", "ckpt:folder"),
+        *("--inputs", "files:x.pt", "--expected", "logits.pt"),
+        *("--out", "output", "--fn", "rel_l2", "--max", "1e-5"),
+    )
+    assert answer.code == 0, answer.stderr
+    assert answer.stdout.startswith("# check verdict=agrees ")

@@ -13,7 +13,10 @@ that says in which order the functions run. weight_names gives the names in a pu
 checkpoint, of weights and of children, relative to the module that states them.
 
     tilefoundry analyze qwen3.py:Layer.decode --roofline --dim ctx_len=4096 --dim seq=1
-    tilefoundry check twin.py:FastLayer --inputs random --dim ctx_len=0,1,37 --dim seq=1 ...
+    tilefoundry check twin.py:FastLayer --const DTYPE=f32 --weights random --inputs random
+        --dim ctx_len=0,1,37 --dim seq=1 --out '*' --fn rel_l2 --max 1e-5
+
+(twin.py: a class FastLayer that implements Layer in any way; `tilefoundry tutorial`.)
 """
 
 from tilefoundry.dsl import *

@@ -123,7 +123,8 @@ def _spell(name: str, reference: RawTensor) -> str:
 
 
 def _factor(reference: RawTensor) -> float:
-    return 1 + max(SCALED, 2 * spacing(reference.dtype))
+    step = spacing(reference.dtype)
+    return 1 + (SCALED if step < SCALED else 2 * step)
 
 
 def _trivial(name: str, draw: Draw) -> RawTensor:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.draw import draw_weight, stream
 from tilefoundry.judge.files import hold
 from tilefoundry.judge.safetensors import checkpoint
 from tilefoundry.judge.signature import Signature
-from tilefoundry.judge.tensor import place
+from tilefoundry.judge.tensor import place, size
+
+PART = 1 << 24
+"""Bytes hashed at a time."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,13 @@ class Weights:
 
     origin: str = ""
     places: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sha256: str = ""
+    """Of the names and bytes of all weights, in the order of ``places``."""
 
     def record(self) -> dict[str, object]:
-        return {"origin": self.origin, "count": len(self.places)} if self.places else {}
+        if not self.places:
+            return {}
+        return {"origin": self.origin, "count": len(self.places), "sha256": self.sha256}
 
 
 def gather_weights(
@@ -38,8 +47,23 @@ def gather_weights(
         return Weights()
     if stated == "random":
         assert seed is not None
-        return Weights("random", _random(signature, seed, folder))
-    return Weights(stated, _from_checkpoint(stated, signature))
+        places = _random(signature, seed, folder)
+    else:
+        places = _from_checkpoint(stated, signature)
+    return Weights(stated, places, _sha256(places))
+
+
+def _sha256(places: Mapping[str, Mapping[str, Any]]) -> str:
+    digest = hashlib.sha256()
+    for name, at in places.items():
+        digest.update(name.encode())
+        left = size(tuple(at["shape"])) * DTYPES[at["dtype"]].bits // 8
+        with open(at["path"], "rb") as file:
+            file.seek(at["offset"])
+            while left and (part := file.read(min(left, PART))):
+                digest.update(part)
+                left -= len(part)
+    return digest.hexdigest()
 
 
 def _random(signature: Signature, seed: int, folder: Path) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,8 @@ def test_honest_bounds_pass(dtype):
     if dtype in ("f64", "f32", "f16", "bf16"):
         eps = {"f64": 2**-52, "f32": 2**-23, "f16": 2**-10, "bf16": 2**-7}[dtype]
         assert accepted(stated(("allclose", eps / 4, eps)), reference) == []
-        assert accepted(stated(("max_abs", 4 * eps)), reference) == []
+        # The largest values lie in [2, 4), where the spacing is twice that at 1.
+        assert accepted(stated(("max_abs", 2 * eps)), reference) == []
 
 
 @pytest.mark.parametrize("predicates, trivial, bound", [

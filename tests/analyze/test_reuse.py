@@ -59,6 +59,7 @@ def test_invariant_operand(program):
 BODY = """
 @func
 def f(x: Tensor[(512, 16), "f32"], y: Tensor[(512, 16), "f32"]):
+    out = tf.empty(Tensor[({units} * 8, 4), "f32"])
     with Mesh(("cta",), layout=({units},), names=("p",)) as cta:
         acc = tf.zeros(Tensor[(8, 4), "f32", "rmem"])
         for task in range(cta.p, {tasks}, {units}):
@@ -68,7 +69,8 @@ def f(x: Tensor[(512, 16), "f32"], y: Tensor[(512, 16), "f32"]):
                 s = tf.reshard(x[m:m + 8, k], storage="smem")
                 t = tf.reshard(y[n:n + 8, k], storage="smem")
                 acc = acc + tf.reshard(s, storage="rmem") * tf.reshard(t, storage="rmem")
-        return acc
+        out = tf.insert_slice(out, tf.reshard(acc, storage="gmem"), (cta.p * 8, 0))
+    return out
 """
 
 

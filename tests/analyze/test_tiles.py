@@ -114,6 +114,7 @@ def grids(draw):
 BODY = """
 @func
 def f(x: Tensor[(256, 16), "f32"]):
+    out = tf.empty(Tensor[({units} * 8, 4), "f32"])
     with Mesh(("cta",), layout=({units},), names=("p",)) as cta:
         acc = tf.zeros(Tensor[(8, 4), "f32", "rmem"])
         for task in range(cta.p, {tasks}, {units}):
@@ -121,7 +122,8 @@ def f(x: Tensor[(256, 16), "f32"]):
             for k in tf.tile(16, 4):
                 t = tf.reshard(x[m:m + 8, k], storage="smem")
                 acc = acc + tf.reshard(t, storage="rmem")
-        return acc
+        out = tf.insert_slice(out, tf.reshard(acc, storage="gmem"), (cta.p * 8, 0))
+    return out
 """
 
 

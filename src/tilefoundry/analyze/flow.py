@@ -12,6 +12,12 @@ from tilefoundry.ir.program import Func
 VIEWS = frozenset({"slice", "local", "reshape", "transpose", "bitcast", "split"})
 """Operations that only re-index what is there: no bytes move until something reads them."""
 
+UPDATES = {"insert_slice": 1, "index_add": 2, "index_copy": 2, "scatter_add": 2, "cache_update": 1}
+"""Operations that write a part of their first operand, and the operand that is written."""
+
+ADDS = frozenset({"index_add", "scatter_add"})
+"""Updates that read what they overwrite."""
+
 
 @dataclass(frozen=True, eq=False)
 class Site:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilefoundry.analyze.figure import (
-    Binding,
-    Figure,
-    Undecidable,
-    undecided,
-)
+from tilefoundry.analyze.access import READ
+from tilefoundry.analyze.figure import EXACT, LOWER, Binding, Figure, Undecidable, undecided
 from tilefoundry.analyze.flow import Site
 from tilefoundry.analyze.occupancy import Occupancy, occupancy
 from tilefoundry.analyze.peak import Peak, peaks
 from tilefoundry.analyze.program import Program, first_type
 from tilefoundry.analyze.reuse import Window, windows
 from tilefoundry.analyze.tiles import Access, access_of, footprint
-from tilefoundry.analyze.traffic import READ, TrafficTable, traffic_table
+from tilefoundry.analyze.traffic import Move, TrafficTable, traffic_table
 from tilefoundry.analyze.work import Cost, Kind, WorkTable, work_table
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, Expr, OpenDim, Sym
@@ -151,11 +147,7 @@ class Priced:
                 continue
             table = reads if move.way == READ else writes
             if home.founder.op is PARAM if move.way == READ else home in returned:
-                amount = (
-                    _distinct(program, box)
-                    if box
-                    else Figure(program.nbytes(first_type(move.value)))
-                )
+                amount = _distinct(program, box) if box else _least(program, move)
                 _keep(table, home.name, amount)
         for site, callee in self._callees():
             read, written = callee.compulsory
@@ -177,6 +169,14 @@ def _keep(table: dict[str, Figure], name: str, amount: Figure) -> None:
     larger = isinstance(known, int) and isinstance(amount.value, int) and amount.value > known
     if known is None or larger:
         table[name] = amount
+
+
+def _least(program: Program, move: Move) -> Figure:
+    """Bytes of one execution that are distinct whatever the data is."""
+    found = program.nbytes(move.touch.type, (program.bind(move.touch.least),))
+    home = program.homes.of[move.value]
+    whole = program.nbytes(first_type(home.founder))
+    return Figure(found, EXACT if found == whole else LOWER)
 
 
 def _distinct(program: Program, access: Access) -> Figure:

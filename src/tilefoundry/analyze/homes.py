@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilefoundry.analyze.flow import VIEWS, Flow, Site
+from tilefoundry.analyze.flow import UPDATES, VIEWS, Flow, Site
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import CONST, ITEM, PARAM, Carried, Loop, Node, Structural
 from tilefoundry.ir.types import IMMEDIATE, TensorType
@@ -116,7 +116,9 @@ class Homes:
     def _start(self, loop: Loop, c: Carried) -> Home | None:
         """The home that the head takes over: its start's, unless that is needed again."""
         home = self.of.get(c.init)
-        if home is None or home.founder.op is PARAM or home in self._claimed:
+        if home is None or home in self._claimed:
+            return None
+        if home.founder.op is PARAM and c.step.op.name not in UPDATES:
             return None
         if home.needed > self.flow.loops[loop][0] or len(self._inits[c.init]) > 1:
             return None
@@ -155,8 +157,8 @@ class Homes:
             return node.args[0] if node.args[0] in self.of else None
         if isinstance(node.op, Structural):
             return None
-        if name == "insert_slice":
-            return node.args[0] if self._dies(node.args[0], site) else None
+        if name in UPDATES:
+            return node.args[0] if self._dies(node.args[0], site, given=True) else None
         if name == "schedule":
             return destination(node)
         if name == "cast" or (self.in_place and elementwise(node)):
@@ -165,10 +167,13 @@ class Homes:
                     return arg
         return None
 
-    def _dies(self, arg: Node, site: Site) -> bool:
-        """No value that lives where ``arg`` does is read after this statement."""
+    def _dies(self, arg: Node, site: Site, given: bool = False) -> bool:
+        """No value that lives where ``arg`` does is read after this statement; a parameter
+        is the caller's, and only given up to an update (``given``)."""
         home = self.of.get(arg)
-        return home is not None and home.founder.op is not PARAM and home.needed <= site.at
+        if home is None or (home.founder.op is PARAM and not given):
+            return False
+        return home.needed <= site.at
 
     def _extend(self) -> None:
         for loop, c in self.flow.carried:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from math import prod
 
+from tilefoundry.analyze.access import READ
 from tilefoundry.analyze.figure import Figure, Undecidable
 from tilefoundry.analyze.flow import Site
 from tilefoundry.analyze.function import Priced
@@ -22,7 +23,7 @@ from tilefoundry.analyze.record import (
     word,
 )
 from tilefoundry.analyze.reuse import Window
-from tilefoundry.analyze.traffic import READ, Move
+from tilefoundry.analyze.traffic import Move
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import CALL, CONST, Loop, Node
 from tilefoundry.ir.shard import shape_text

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import prod
 
 from tilefoundry.analyze.figure import Binding, Undecidable
-from tilefoundry.analyze.flow import Flow, Site, flow
+from tilefoundry.analyze.flow import UPDATES, Flow, Site, flow
 from tilefoundry.analyze.homes import Homes
 from tilefoundry.analyze.trips import ONCE, Trips, trips
 from tilefoundry.ir.expr import Dim, LoopVar, symbols
@@ -155,7 +155,7 @@ class Program:
                     held |= self.axes_of(*_dims(node))
                     if node.op.name == "local":
                         held |= {d.axis for d in _first(node.args[0]).digits}
-                    if node.op.name == "insert_slice":
+                    if node.op.name in UPDATES:
                         held = self._private(node, held)
                 out[node] = held
             if out == before:
@@ -202,8 +202,8 @@ class Program:
         node = site.node
         out = set(self.varies[node])
         out |= {a for x in site.nest for a in self.axes_of(x.start, x.stop, x.step)}
-        if node.op.name == "insert_slice":
-            out |= self.varies[node.args[1]] | self.axes_of(*_dims(node))
+        if node.op.name in UPDATES:
+            out |= self.axes_of(*_dims(node)).union(*(self.varies[a] for a in node.args[1:]))
         return frozenset(a for a in out if a in node.mesh.axes)
 
     def distinct(self, site: Site) -> tuple[Axis, ...]:

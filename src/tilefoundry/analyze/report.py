@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tilefoundry.analyze.access import READ, WRITE
 from tilefoundry.analyze.figure import Figure
 from tilefoundry.analyze.function import Priced, price
 from tilefoundry.analyze.listing import Listing
@@ -20,7 +21,6 @@ from tilefoundry.analyze.record import (
     word,
 )
 from tilefoundry.analyze.roofline import Roofline, roofline
-from tilefoundry.analyze.traffic import READ, WRITE
 from tilefoundry.diag import ACCEPTED, REFUSED, UNDECIDED, Diag, Span, refuse
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.node import Node, Structural

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilefoundry.analyze.access import READ
 from tilefoundry.analyze.figure import UPPER, Figure, Undecidable, undecided
 from tilefoundry.analyze.program import Program
 from tilefoundry.analyze.tiles import (
@@ -21,7 +22,6 @@ from tilefoundry.analyze.tiles import (
     sharing,
     unit_axes,
 )
-from tilefoundry.analyze.traffic import READ
 from tilefoundry.analyze.trips import count, visitor
 from tilefoundry.ir.expr import Dim, Sym, bounds, substitute, symbols
 from tilefoundry.ir.mesh import Coord

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tilefoundry.analyze.access import READ, WRITE
 from tilefoundry.analyze.figure import (
     EXACT,
     LOWER,
@@ -17,7 +18,6 @@ from tilefoundry.analyze.figure import (
     Figure,
 )
 from tilefoundry.analyze.function import Priced
-from tilefoundry.analyze.traffic import READ, WRITE
 from tilefoundry.analyze.work import Cost, Kind
 from tilefoundry.targets import Fact, Target
 

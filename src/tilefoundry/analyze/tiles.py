@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import product as cartesian
 from math import prod
 
+from tilefoundry.analyze.access import WRITE
 from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, open_names
-from tilefoundry.analyze.flow import VIEWS, Site
+from tilefoundry.analyze.flow import UPDATES, VIEWS, Site
 from tilefoundry.analyze.homes import Home
 from tilefoundry.analyze.program import Program
-from tilefoundry.analyze.traffic import WRITE, Move
+from tilefoundry.analyze.traffic import Move
 from tilefoundry.analyze.trips import LIMIT, count, function, visitor
 from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, multiple_of, substitute, symbols
 from tilefoundry.ir.mesh import Axis, Coord
@@ -84,7 +85,9 @@ def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], Tenso
         return None
     type = node.type
     if move.way == WRITE:
-        if node.op.name == "insert_slice":
+        if node.op.name in UPDATES and node.op.name != "insert_slice":
+            return None
+        if move.touch.type.shape != type.shape and node.op.name == "insert_slice":
             update = node.args[1].tensor
             return program.homes.of[node], _tuple(node, "offsets"), update
         for use in program.flow.uses.get(node, ()):
@@ -93,6 +96,8 @@ def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], Tenso
             if written and program.homes.of.get(node) is program.homes.of.get(dst):
                 return program.homes.of[dst], _tuple(use.node, "offsets"), type
         return program.homes.of[node], (0,) * type.rank, type
+    if move.touch.type.shape != type.shape:
+        return None  # indexed by data
     starts: tuple[Dim, ...] = (0,) * type.rank
     while node.op.name in VIEWS:
         if node.op.name != "slice" or any(s != 1 for s in _tuple(node, "strides")):

@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from tilefoundry.analyze.access import READ, Touch, touches
 from tilefoundry.analyze.figure import EXACT, LOWER, ZERO, Figure, Undecidable, undecided
-from tilefoundry.analyze.flow import VIEWS, Site
-from tilefoundry.analyze.homes import destination
+from tilefoundry.analyze.flow import UPDATES, Site
 from tilefoundry.analyze.program import Program, types_of
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis
-from tilefoundry.ir.node import CALL, Node, Structural
-from tilefoundry.ir.types import IMMEDIATE, TensorType
+from tilefoundry.ir.node import Node
+from tilefoundry.ir.types import TensorType
 from tilefoundry.ops.base import Op, call_of
-
-READ, WRITE = "read", "write"
-MADE_OF_NOTHING = frozenset({"empty"})
 
 
 @dataclass(frozen=True)
@@ -30,14 +27,21 @@ class Move:
     execution (its share along the axes ``over``), logical and executed bytes over all trips."""
 
     site: Site
-    value: Node
+    touch: Touch
     storage: str
-    way: str
     part: Dim
     over: tuple[Axis, ...]
     readers: tuple[Axis, ...]
     logical: Figure
     executed: Figure
+
+    @property
+    def value(self) -> Node:
+        return self.touch.value
+
+    @property
+    def way(self) -> str:
+        return self.touch.way
 
 
 @dataclass
@@ -68,42 +72,13 @@ def traffic_table(program: Program) -> TrafficTable:
     """Every statement's reads and writes, in program order."""
     out = TrafficTable()
     for site in program.flow.sites:
-        for value, way, type in accesses(program, site):
-            out.add(_move(program, site, value, way, type))
+        for touch in touches(program, site):
+            out.add(_move(program, site, touch))
     return out
 
 
-def accesses(program: Program, site: Site) -> Iterator[tuple[Node, str, TensorType]]:
-    """(value, way, its type) of everything that a statement really moves."""
-    node = site.node
-    name = node.op.name
-    if node.op is CALL or isinstance(node.op, Structural):
-        return
-    if name in VIEWS or name in MADE_OF_NOTHING:
-        return
-    if name == "insert_slice":
-        dst, update = node.args
-        if program.homes.of.get(update) is program.homes.of.get(dst):
-            return  # the update was made in its place
-        yield update, READ, update.tensor
-        yield node, WRITE, update.tensor.with_(storage=dst.tensor.storage)
-        if program.homes.of.get(node) is not program.homes.of.get(dst):
-            yield dst, READ, dst.tensor  # the destination lives on: a copy of the whole
-        return
-    if name == "reshard" and node.args[0].type == node.type:
-        return
-    into = destination(node) if name == "schedule" else None
-    copies = len(node.args) == 2
-    for arg in dict.fromkeys(node.args):  # an operand used twice is read once
-        for type in types_of(arg):
-            if type.storage != IMMEDIATE and not (arg is into and copies):
-                yield arg, READ, type
-    for type in types_of(node):
-        if type.storage != IMMEDIATE:
-            yield node, WRITE, type
-
-
-def _move(program: Program, site: Site, value: Node, way: str, type: TensorType) -> Move:
+def _move(program: Program, site: Site, touch: Touch) -> Move:
+    value, way, type = touch.value, touch.way, touch.type
     part, over = _part(program, site, value, type)
     who = _who(program, site, type, way, over)
     issued = _issued(program, site, value, type) if way == READ else None
@@ -116,14 +91,13 @@ def _move(program: Program, site: Site, value: Node, way: str, type: TensorType)
         times = program.trips(site.nest)
     except Undecidable as why:
         unknown = undecided(why.reason)
-        return Move(site, value, type.storage, way, part, over, who, unknown, unknown)
+        return Move(site, touch, type.storage, part, over, who, unknown, unknown)
     whose = program.differs(site) | set(over)
     once = tuple(a for a in who if a in whose)
     return Move(
         site,
-        value,
+        touch,
         type.storage,
-        way,
         part,
         over,
         who,
@@ -148,7 +122,7 @@ def _dividing(program: Program, site: Site, value: Node, type: TensorType) -> It
     node = site.node
     own = {d.axis for d in type.digits if d.axis in site.mesh.axes}
     yield from own
-    if value is node or not isinstance(node.op, Op) or node.op.name == "insert_slice":
+    if value is node or not isinstance(node.op, Op) or node.op.name in UPDATES:
         return
     rest = program.splits(node) - own
     if not rest:

@@ -190,7 +190,11 @@ def _several(loops: Sequence[Loop], spans: Sequence[tuple[Dim, Dim, Dim]]) -> Di
 def _bounded(points: int, span: Span | None) -> None:
     if points > LIMIT:
         refuse(
-            "analysis-too-large", span, what="counting the trips of nested loops", points=points, limit=LIMIT
+            "analysis-too-large",
+            span,
+            what="counting the trips of nested loops",
+            points=points,
+            limit=LIMIT,
         )
 
 

@@ -183,7 +183,9 @@ def _most(program: Program, loads: list[Load], deep: int, uneven: list[str]) -> 
             continue
         points += prod(a.extent for a in axes)
         if points > LIMIT:
-            refuse("analysis-too-large", what="finding the busiest unit", points=points, limit=LIMIT)
+            refuse(
+                "analysis-too-large", what="finding the busiest unit", points=points, limit=LIMIT
+            )
         for crd in cartesian(*(range(a.extent) for a in axes)):
             place = dict(zip(axes, crd, strict=True))
             ids = [load.mesh.offset(lv) if load.mesh.at(lv) else -1 for lv in uneven]

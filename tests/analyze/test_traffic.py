@@ -144,3 +144,37 @@ def test_open_extents(program):
     )
     assert str(moved(made, "gmem")["read"][1]) == "256 * N"
     assert moved(made, "gmem", N=3)["read"][1] == 768
+
+
+def test_an_indexed_operand_is_read_where_the_indices_point(program):
+    """5 rows of 64 B of a table of 1000, and 5 indices of 8 B."""
+    made = program(
+        """
+        @func
+        def f(table: Tensor[(1000, 16), "f32"], index: Tensor[(5,), "i64"]):
+            return tf.index_select(table, index, dim=0)
+        """
+    )
+    assert moved(made, "gmem")["read"][1] == 5 * 64 + 5 * 8
+    reads, _ = made.priced().compulsory
+    assert (reads["table"].value, reads["table"].precision) == (64, "lower_bound")
+
+
+CACHE = """
+@func
+def f(cache: Tensor[(1, 1000, 16), "f32"], new: Tensor[(1, 2, 16), "f32"]):
+    out = tf.cache_update(cache, new, 10, 2)
+    return {result}
+"""
+
+
+def test_an_update_writes_its_part(program):
+    """2 rows of 64 B; the old cache is not read later, so nothing else moves."""
+    found = moved(program(CACHE.format(result="out")), "gmem")
+    assert found == {"read": (128, 128), "write": (128, 128)}
+
+
+def test_an_update_of_a_value_that_lives_on_copies_it(program):
+    """The old cache is returned too: 1000 rows are read and written, 2 of new read."""
+    found = moved(program(CACHE.format(result="out, cache")), "gmem")
+    assert found == {"read": (64128, 64128), "write": (64000, 64000)}

@@ -14,13 +14,17 @@ from tilefoundry.analyze.figure import EXACT, LOWER, Figure, undecided
 from tilefoundry.analyze.flow import VIEWS
 from tilefoundry.analyze.homes import Home, Homes
 from tilefoundry.analyze.program import Program, types_of
-from tilefoundry.ir.expr import Dim, Expr, bounds
+from tilefoundry.ir.expr import Dim, Expr, bounds, maximum
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.ir.node import PARAM
 from tilefoundry.targets import Storage
 
 MOST_CANDIDATES = 32
 """Symbolic sums kept as possible peaks; more cannot be compared without binding."""
+
+
+MOST_NAMED = 8
+"""Possible peaks that are written as ``max(...)``."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,8 @@ def sweep(
         if now not in sums:
             sums[now] = at
     kept = _largest(list(sums))
+    if 1 < len(kept) <= MOST_NAMED:
+        return Figure(maximum(*kept), EXACT), 0, []
     if len(kept) != 1:
         reason = "which moment is fullest depends on open extents; bind them with --dim"
         return undecided(reason), 0, []

@@ -183,7 +183,7 @@ class _Builder:
             if found.kind and found.intensity is not None:
                 items.append(word("kind", ".".join(found.kind)))
                 items.append(Item("intensity", found.intensity, "op/byte"))
-            if found.attainable is not None:
+            if found.kind and found.attainable is not None:
                 items.append(Item("attainable", found.attainable, "op/s"))
         yield Line("roofline", tuple(items))
         for bound in found.bounds:

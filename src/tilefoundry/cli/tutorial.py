@@ -17,7 +17,7 @@ FIRST = "workflow"
     epilog=epilog(
         (
             "tilefoundry tutorial",
-            "tilefoundry tutorial hir",
+            "tilefoundry tutorial reference",
             "tilefoundry tutorial schedule > schedule.md",
         ),
     ),

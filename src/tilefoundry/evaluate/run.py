@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilefoundry.check.vary import symbols_of, written_through
 from tilefoundry.diag import Refusal, Span, refuse
 from tilefoundry.evaluate.bind import bind_dims, check_input, concrete
 from tilefoundry.evaluate.lanes import Enumeration, Key, Lanes, join, project, uniform
@@ -28,7 +29,7 @@ from tilefoundry.ir.node import (
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
-from tilefoundry.ops.base import operands, torch_dtype
+from tilefoundry.ops.base import operands, seen, torch_dtype
 from tilefoundry.targets.instructions import meaning
 
 
@@ -104,6 +105,7 @@ class Run:
         self.symbols: dict[Sym, Lanes] = {s: uniform(v) for s, v in dims.items()}
         self.active: list[Active] = []
         self._plans: dict[Node, tuple[Sym, ...]] = {}
+        self._through = written_through(func.body)
         self._last = _last_uses(func)
 
     def run(self) -> tuple[Any, ...]:
@@ -112,9 +114,7 @@ class Run:
         out: list[Any] = []
         for value in returned.values:
             lanes = self.values[value]
-            if lanes.axes:
-                axes = " ".join(a.name for a in lanes.axes)
-                refuse("unit-value-escapes", returned.span, name=value.name or "result", axes=axes)
+            assert not lanes.axes, f"{value} differs between units"  # check.vary refuses it
             out.append(lanes.one)
         return tuple(out)
 
@@ -163,7 +163,8 @@ class Run:
             self.block(loop.body)
             for c in loop.carried:
                 after = self.values[c.step]
-                if len(running) < len(trips) and not _written_through(c, loop):
+                in_place = c in self._through and self._shared(c.head.tensor, axes)
+                if len(running) < len(trips) and not in_place:
                     after = self._mix(before[c], after, axes, running)
                 self.values[c.head] = after
             if axes:
@@ -264,8 +265,9 @@ class Run:
         symbols = self._symbols(node)
         axes = join([*(a.axes for a in args if a is not None), self._axes_of(symbols)])
         if node.op.name == "local":
-            axes = join([axes, tuple(d.axis for d in node.args[0].tensor.digits)])
-        self._held(node, axes)
+            split = seen(node.args[0].tensor, node.mesh).digits
+            axes = join([axes, tuple(d.axis for d in split)])
+        assert all(a.level in node.mesh.levels for a in axes), node  # check.vary refuses it
         keys = self._keys(axes, node.mesh)
         if node.op.name == "insert_slice":
             dst = args[0]
@@ -286,23 +288,8 @@ class Run:
     def _symbols(self, node: Node) -> tuple[Sym, ...]:
         found = self._plans.get(node)
         if found is None:
-            symbols: set[Sym] = set()
-            _collect(node.attrs, symbols)
-            _collect(node.type, symbols)
-            found = self._plans[node] = tuple(sorted(symbols, key=lambda s: s.key))
+            found = self._plans[node] = tuple(sorted(symbols_of(node), key=lambda s: s.key))
         return found
-
-    def _held(self, node: Node, axes: tuple[Axis, ...]) -> None:
-        """A value that differs per unit can only be used where its units are in force."""
-        for axis in axes:
-            if axis.level not in node.mesh.levels:
-                refuse(
-                    "unit-value-outside",
-                    node.span,
-                    axis=axis.name,
-                    level=axis.level,
-                    mesh=node.mesh,
-                )
 
     def _read(
         self, node: Node, src: Lanes, axes: tuple[Axis, ...], key: Key, env: Mapping[Sym, int]
@@ -371,7 +358,7 @@ class Run:
         type = self._concrete(node, node.type, env)
         for item in type.items if isinstance(type, TupleType) else (type,):
             for extent in item.shape:
-                if extent < 0:
+                if isinstance(extent, int) and extent < 0:
                     refuse("type-extent", node.span, extent=extent)
         try:
             return _as_typed(node, node.op.evaluate(args, attrs, type), type)  # type: ignore[attr-defined]
@@ -397,7 +384,7 @@ class Run:
         )
 
     def _local(self, node: Node, at: Mapping[Axis, int], env: Mapping[Sym, int]) -> Any:
-        x = node.args[0].tensor
+        x = seen(node.args[0].tensor, node.mesh)
         if x.layout is None:
             return ()
         out: list[Any] = []
@@ -427,48 +414,6 @@ def _as_typed(node: Node, value: Any, type: Any) -> Any:
             f"{node.op.name}: {tuple(v.shape)} {v.dtype} for {t}"
         )
     return value
-
-
-def _collect(value: Any, out: set[Sym]) -> None:
-    if isinstance(value, Expr):
-        out |= ix.symbols(value)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            _collect(item, out)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            _collect(item, out)
-    elif isinstance(value, TensorType):
-        _collect(value.shape, out)
-    elif isinstance(value, TupleType):
-        _collect(value.items, out)
-
-
-def _written_through(c: Carried, loop: Loop) -> bool:
-    """The step is the head with slices inserted: a destination, written in place."""
-    inner = {x.result: x for s in _loops(loop.body) for x in s.carried}
-    at = c.step
-    while at is not c.head:
-        if at.op.name == "insert_slice":
-            at = at.args[0]
-        elif at in inner and _written_through_loop(inner[at]):
-            at = inner[at].init
-        else:
-            return False
-    return True
-
-
-def _written_through_loop(c: Carried) -> bool:
-    at = c.step
-    while at is not c.head and at.op.name == "insert_slice":
-        at = at.args[0]
-    return at is c.head
-
-
-def _loops(block: Block) -> list[Loop]:
-    from tilefoundry.ir.node import walk
-
-    return [s for s in walk(block) if isinstance(s, Loop)]
 
 
 def _last_uses(func: Func) -> dict[Any, list[Node]]:

@@ -6,6 +6,7 @@ import ast
 from contextlib import suppress
 from typing import Any
 
+from tilefoundry.check.vary import vary
 from tilefoundry.diag import Diag, Refusal, Span, refuse
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.mesh import Mesh
@@ -116,7 +117,9 @@ class ModuleParser:
         dims = tuple(s for s in opens if isinstance(s, ix.OpenDim))
         body = freeze(frame.builder.stmts, frame.builder.used)
         variants = self._variants(decl, dims, params, result)
-        return Func(decl.name, params, weights, body, returns, result, span, dims, variants)
+        func = Func(decl.name, params, weights, body, returns, result, span, dims, variants)
+        vary(func, self.context)
+        return func
 
     def _one_range(self, params: tuple[Node, ...]) -> None:
         """An open extent's name stands for one range in the whole function."""

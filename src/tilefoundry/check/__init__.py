@@ -1,0 +1,1 @@
+"""What holds of a typed program before it runs: inference over HIR, as side tables."""

@@ -178,3 +178,20 @@ def test_an_update_of_a_value_that_lives_on_copies_it(program):
     """The old cache is returned too: 1000 rows are read and written, 2 of new read."""
     found = moved(program(CACHE.format(result="out, cache")), "gmem")
     assert found == {"read": (64128, 64128), "write": (64000, 64000)}
+
+
+FILL = """
+@func
+def f(x: Tensor[(64,), "f32"]):
+    out = tf.zeros(Tensor[(64,), "f32"])
+    with Mesh(("cta",), layout=({units},), names=("c",)) as cta:
+        v = tf.reshard(x[cta.c * 16:cta.c * 16 + 16], storage="rmem")
+        out = tf.insert_slice(out, v, (cta.c * 16,))
+    return out
+"""
+
+
+def test_a_fill_that_is_overwritten_whole_is_not_written(program):
+    # 4 CTAs write 16 of 64 elements each: all of them; 3 CTAs leave 16 as filled
+    assert moved(program(FILL.format(units=4), cta=4), "gmem")["write"] == (256, 256)
+    assert moved(program(FILL.format(units=3), cta=3), "gmem")["write"] == (448, 448)

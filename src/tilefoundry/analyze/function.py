@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilefoundry.analyze.access import READ
+from tilefoundry.analyze.access import READ, WRITE
 from tilefoundry.analyze.figure import EXACT, LOWER, Binding, Figure, Undecidable, undecided
 from tilefoundry.analyze.flow import Site
 from tilefoundry.analyze.occupancy import Occupancy, occupancy
@@ -21,6 +21,8 @@ from tilefoundry.ir.node import CALL, PARAM, Node, nodes
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ops.base import Context
 from tilefoundry.targets import Target
+
+FILLS = frozenset({"zeros", "full_like"})
 
 ALL_AT_ONCE = 1 << 30
 """The wave of a machine whose processors are not known: every unit at once."""
@@ -42,7 +44,37 @@ class Priced:
 
     @cached_property
     def traffic(self) -> TrafficTable:
-        return traffic_table(self.program)
+        """Every statement's moves, without fills that are proven to be overwritten whole."""
+        table = traffic_table(self.program)
+        for fill in [m for m in table.moves if m.value.op.name in FILLS]:
+            if self._overwritten(table, fill):
+                table.drop(fill)
+        return table
+
+    def _overwritten(self, table: TrafficTable, fill: Move) -> bool:
+        """Later writes cover every byte of ``fill``'s place before anything reads it."""
+        program = self.program
+        if fill.storage != program.target.default_storage or fill.site.nest:
+            return False
+        home = program.homes.of[fill.value]
+        mine = [m for m in table.moves if program.homes.of.get(m.value) is home and m is not fill]
+        covers = [m for m in mine if m.way == WRITE and self._whole(m)]
+        done = min((self._after(m.site) for m in covers), default=0)
+        reads = [m.site.at for m in mine if m.way != WRITE]
+        reads += [
+            s.at
+            for s in program.flow.sites
+            if s.node.op is CALL and home in map(program.homes.of.get, s.node.args)
+        ]
+        return bool(covers) and all(at > done for at in reads)
+
+    def _whole(self, move: Move) -> bool:
+        box = access_of(self.program, move)
+        return box is not None and _distinct(self.program, box) == Figure(box.whole)
+
+    def _after(self, site: Site) -> int:
+        """The statement by which all trips of ``site`` are done."""
+        return self.program.flow.loops[site.nest[0]][1] if site.nest else site.at
 
     @cached_property
     def peaks(self) -> list[Peak]:

@@ -55,6 +55,11 @@ class TrafficTable:
         self.moves.append(move)
         self.by_node.setdefault(move.site.node, []).append(move)
 
+    def drop(self, move: Move) -> None:
+        """Take ``move`` out: it need not be made."""
+        self.moves.remove(move)
+        self.by_node[move.site.node].remove(move)
+
     def total(self, storage: str, way: str) -> tuple[Figure, Figure]:
         """Logical and executed bytes of a storage, one way."""
         mine = [m for m in self.moves if (m.storage, m.way) == (storage, way)]

@@ -136,7 +136,7 @@ def _word(value: object) -> str:
         case None:
             return "none"
         case float():
-            return f"{value:.6g}"
+            return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
         case list():
             return f"[{','.join(map(_word, value))}]"
         case dict():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tilefoundry
-from tilefoundry.diag import Diag, Refusal
+from tilefoundry.diag import Diag, Refusal, refuse
 from tilefoundry.judge.channel import TYPES, receive, send, write_outputs
 
 OURS = str(Path(tilefoundry.__file__).parent)
@@ -85,6 +85,9 @@ class Program:
         from tilefoundry.lang.load import load_source
 
         self.loaded = load_source(file, selector, consts)
+        if not self.loaded.func:
+            module = self.loaded.module
+            refuse("analysis-no-function", module.span, module=module.name, func="none")
         cls, twin = self.loaded.cls, self.loaded.is_twin
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {

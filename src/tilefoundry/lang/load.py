@@ -20,7 +20,8 @@ from tilefoundry.lang.source import SourceFile, read_source
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """What SOURCE names: the executed file, the selected class, its module and function.
+    """What SOURCE names: the executed file, the selected class, its module and function
+    (empty if SOURCE names none and the module's entry is none of several).
 
     ``module`` is the parsed module (for a runtime twin, of the module it implements).
     """
@@ -46,7 +47,8 @@ def load_source(path: str, selector: str | None, consts: Mapping[str, object]) -
     twin = _twin_of(cls)
     module = parse_module(twin or cls)
     if not func:
-        func = module.entry if module.entry in module.funcs else next(iter(module.funcs), "")
+        only = next(iter(module.funcs)) if len(module.funcs) == 1 else ""
+        func = module.entry if module.entry in module.funcs else only
     return Loaded(path, text, python, cls, module, func, twin is not None)
 
 

@@ -17,6 +17,9 @@ from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.shard import B, Nest, P, S, ShardLayout, flat, split_mode
 from tilefoundry.layout import ComposedLayout, Layout
 
+KINDS = ("sum", "prod", "max", "min", "any", "all")
+"""How the terms of a partial value combine."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -89,7 +92,8 @@ def from_record(
         if isinstance(attr, P):
             partial.append((axis, attr.kind))
         elif isinstance(attr, S):
-            if not 0 <= attr.mode < len(bound) or base.modes[attr.mode] != axis.extent:
+            known = type(attr.mode) is int and 0 <= attr.mode < len(bound)
+            if not known or base.modes[attr.mode] != axis.extent:
                 refuse(
                     "layout-attr-mode",
                     span,
@@ -184,7 +188,13 @@ def _checked(layout: ShardLayout, span: Span | None) -> ShardLayout:
     for extent in layout.modes:
         if isinstance(extent, int) and extent < 0:
             refuse("layout-form", span, found=_show(extent))
+    for _, kind in layout.partial:
+        if kind not in KINDS:
+            refuse("layout-tags", span, found=f"P({kind!r})")
     strides = layout.strides
+    for step in strides or ():
+        if isinstance(step, int) and step < 0:
+            refuse("layout-form", span, found=_show(step))
     if strides is not None and not injective(layout.modes, strides):
         refuse("layout-overlap", span, layout=layout.text())
     return layout

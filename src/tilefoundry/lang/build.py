@@ -225,6 +225,8 @@ def _holds(dtype: DType, value: int | float | Expr) -> bool:
 
 def _kind(value: object) -> str:
     text = repr(value)
+    if " at 0x" in text:  # an address says nothing, and differs from run to run
+        return f"an object of type {type(value).__name__}"
     return f"{type(value).__name__} {text if len(text) < 50 else text[:47] + '...'}"
 
 

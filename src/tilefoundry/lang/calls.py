@@ -138,6 +138,9 @@ def _fits(span: Span, callee: str, param: Node, value: Node, dims: dict[ix.Sym, 
         for mine, theirs in zip(want.shape, got.shape, strict=True):
             bare = _bare(mine)
             if bare is not None and bare not in dims:
+                least, most = ix.bounds(theirs)
+                if most < bare.lo or least > bare.hi:
+                    refuse("dim-range", span, name=bare.name, value=theirs, lo=bare.lo, hi=bare.hi)
                 dims[bare] = theirs
             shapes = shapes and ix.substitute(mine, dims) == theirs
     if not shapes:
@@ -181,7 +184,9 @@ def _python(
         return compute(frame, node, pick, *args)
     if not callable(callee):
         refuse("call-unknown", span, name=spell(callee))
-    return compute(frame, node, lambda: callee(*args, **kwargs))
+    if kwargs:
+        return compute(frame, node, lambda: callee(*args, **kwargs))
+    return compute(frame, node, callee, *args)
 
 
 ON_SEQUENCES = (len, tuple, list, enumerate, zip, reversed)

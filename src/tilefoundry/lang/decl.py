@@ -154,6 +154,8 @@ def _declared(fn: Any, kind: str, target: Any = None) -> FuncDecl:
 
 def _spell(value: object) -> str:
     text = repr(value)
+    if " at 0x" in text:  # an address says nothing, and differs from run to run
+        return f"an object of type {type(value).__name__}"
     return f"{type(value).__name__} {text if len(text) < 50 else text[:47] + '...'}"
 
 
@@ -163,7 +165,8 @@ def module(
     """Decorator: a module of functions and child modules for one target."""
     if not isinstance(entry, str):
         refuse("module-form", None, what="entry", wants="a function's name", found=_spell(entry))
-    if target is not None and not callable(getattr(target, "load", None)):
+    named = isinstance(getattr(target, "id", None), str) and hasattr(target, "load")
+    if target is not None and not named:
         wants = 'a target such as CudaTarget("nvidia.h200_sxm")'
         refuse("module-form", None, what="target", wants=wants, found=_spell(target))
     listed = isinstance(topologies, (tuple, list))
@@ -178,6 +181,10 @@ def module(
                 "module-form", span, what="it", wants="a decorator of a class", found=_spell(cls)
             )
         variants: set[int] = set()
+        for value in vars(cls).values():
+            if isinstance(getattr(value, "__func__", None), FuncDecl):
+                found = f"@{type(value).__name__} over @func"
+                refuse("func-form", value.__func__.span, found=found)
         found = {n: v for n, v in vars(cls).items() if isinstance(v, FuncDecl)}
         for decl in found.values():
             variants |= {id(v) for _, v in decl.variants}

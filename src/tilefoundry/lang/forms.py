@@ -125,6 +125,9 @@ class Window:
     start: Dim
     size: Any
 
+    def __repr__(self) -> str:
+        return f"window {self.start} of size {self.size}"
+
 
 class ReduceKind(enum.Enum):
     """Combination of a reduction."""

@@ -56,4 +56,4 @@ def _near(name: str, known: Mapping[str, Any]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], 3)
-    return " or ".join(close) if close else "a parameter, an earlier assignment or a constant"
+    return f"; did you mean {' or '.join(close)}?" if close else ""

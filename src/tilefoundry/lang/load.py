@@ -58,7 +58,7 @@ def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, 
     What it prints goes to stderr: stdout belongs to the command's answer.
     """
     file = read_source(path)
-    tree = _override(file, consts)
+    code = _compiled(file, consts)
     name = f"tilefoundry_source_{len(_executed)}_{Path(path).stem}"
     python = types.ModuleType(name)
     python.__file__ = path
@@ -68,7 +68,7 @@ def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, 
     sys.path.insert(0, folder)
     try:
         with redirect_stdout(sys.stderr):
-            exec(compile(tree, path, "exec", dont_inherit=True), vars(python))
+            exec(code, vars(python))
     except Refusal as refusal:
         where = _where(path, refusal)
         raise Refusal(*(d if d.span else replace(d, span=where) for d in refusal.diags)) from None
@@ -91,6 +91,18 @@ def _where(path: str, error: BaseException) -> Span:
             line = trace.tb_lineno
         trace = trace.tb_next
     return Span(path, line)
+
+
+def _compiled(file: SourceFile, consts: Mapping[str, object]) -> types.CodeType:
+    """The file's code; from its text, which may nest deeper than a tree can be converted."""
+    tree = _override(file, consts)
+    try:
+        return compile(tree if consts else file.text, file.path, "exec", dont_inherit=True)
+    except SyntaxError as error:  # what only the compiler sees, such as a stray return
+        span = Span(file.path, error.lineno or 1, (error.offset or 1) - 1)
+        refuse("source-syntax", span, why=error.msg)
+    except (RecursionError, MemoryError):
+        refuse("source-syntax", Span(file.path, 1), why="it nests too deeply")
 
 
 def _override(file: SourceFile, consts: Mapping[str, object]) -> ast.Module:

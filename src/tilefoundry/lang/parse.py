@@ -81,7 +81,7 @@ class ModuleParser:
         try:
             made = self._parse(decl)
         except RecursionError:
-            what = "an expression or a chain of calls nested this deeply"
+            what = "nesting this deep"
             refuse("syntax-unsupported", decl.span, what=what)
         self._open.pop()
         self.funcs[id(decl)] = made
@@ -95,9 +95,9 @@ class ModuleParser:
         if node is None:
             refuse("source-changed", decl.span, name=decl.name)
         frame = self._frame(decl, file)
-        params, weights = self._params(frame, node)
+        params, weights = self._params(frame, node, decl)
         returns = run(frame, node.body)
-        stated = self._stated(frame, node)
+        stated = self._stated(frame, node, decl)
         span = span_of(file.path, node)
         if decl.variants and returns is None:
             if stated is None:
@@ -151,7 +151,7 @@ class ModuleParser:
         )
 
     def _params(
-        self, frame: Frame, node: ast.FunctionDef
+        self, frame: Frame, node: ast.FunctionDef, decl: FuncDecl
     ) -> tuple[tuple[Node, ...], frozenset[str]]:
         args = node.args
         if args.vararg or args.kwarg or args.defaults or any(args.kw_defaults):
@@ -162,7 +162,7 @@ class ModuleParser:
             span = frame.span(arg)
             if arg.annotation is None:
                 refuse("param-type", span, name=arg.arg)
-            form = self._annotation(frame, arg.annotation)
+            form = self._annotation(frame, arg.annotation, decl, arg.arg)
             type = form if isinstance(form, TensorType) else None
             if isinstance(form, Tensor):
                 type = tensor_type(form, span, self.context.storages)
@@ -175,7 +175,11 @@ class ModuleParser:
             frame.names[arg.arg] = made
         return tuple(params), frozenset(weights)
 
-    def _annotation(self, frame: Frame, node: ast.expr) -> Any:
+    def _annotation(self, frame: Frame, node: ast.expr, decl: FuncDecl, name: str) -> Any:
+        """A written type: as Python evaluated it, where it did, else from its text."""
+        evaluated = decl.fn.__annotations__.get(name)
+        if isinstance(evaluated, Tensor):
+            return evaluated
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
                 inner = ast.parse(node.value.strip(), mode="eval").body
@@ -193,10 +197,10 @@ class ModuleParser:
             return evaluate(frame, node.value) is ConstTensor
         return False
 
-    def _stated(self, frame: Frame, node: ast.FunctionDef) -> Type | None:
+    def _stated(self, frame: Frame, node: ast.FunctionDef, decl: FuncDecl) -> Type | None:
         if node.returns is None:
             return None
-        form = self._annotation(frame, node.returns)
+        form = self._annotation(frame, node.returns, decl, "return")
         items = form if isinstance(form, tuple) else getattr(form, "__args__", (form,))
         types: list[TensorType] = []
         for item in items:
@@ -285,16 +289,16 @@ def parse_module(cls: type) -> Module:
         return _parsed[cls]
     decl = declaration(cls)
     parser = ModuleParser(decl)
-    funcs: dict[str, Func] = {}
     diags: list[Diag] = []
-    for name, func in decl.funcs.items():
+    for func in _callees_first(decl):
         parser._open.clear()
         try:
-            funcs[name] = parser.func(func)
+            parser.func(func)
         except Refusal as refusal:
             diags += [d for d in refusal.diags if d not in diags]
     if diags:
-        raise Refusal(*diags)
+        raise Refusal(*sorted(diags, key=_place))
+    funcs = {name: parser.func(func) for name, func in decl.funcs.items()}
     children: dict[str, Module] = {}
     for name, child in decl.children.items():
         if isinstance(child, ModuleList):
@@ -314,6 +318,28 @@ def parse_module(cls: type) -> Module:
     )
     _parsed[cls] = made
     return made
+
+
+def _place(diag: Diag) -> tuple[str, int]:
+    return (diag.span.file, diag.span.line) if diag.span else ("", 0)
+
+
+def _callees_first(decl: ModuleDecl) -> list[FuncDecl]:
+    """The functions so that a call mostly finds its callee typed, however long the chain."""
+    order: dict[FuncDecl, None] = {}
+    seen: set[FuncDecl] = set()
+    stack = [(func, False) for func in reversed(decl.funcs.values())]
+    while stack:
+        func, done = stack.pop()
+        if done:
+            order[func] = None
+        elif func not in seen:
+            seen.add(func)
+            bodies = [func, *(variant for _, variant in func.variants)]
+            names = dict.fromkeys(n for body in bodies for n in body.fn.__code__.co_names)
+            stack.append((func, True))
+            stack += [(decl.funcs[n], False) for n in names if n in decl.funcs]
+    return list(order)
 
 
 def module_context(module: Module) -> Context:

@@ -48,6 +48,26 @@ CONSTRUCTS: dict[str, str] = {
 """Python's constructs outside the language, as an author calls them."""
 
 
+OPERATORS = {
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "lshift": "<<",
+    "rshift": ">>",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "not_": "not",
+    "invert": "~",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "format": "a format",
+}
+"""Functions of Python's operators as they are written."""
+
+
 def construct(node: ast.AST) -> str:
     """What the author would call a syntax node."""
     name = type(node).__name__
@@ -62,7 +82,8 @@ def compute(frame: Frame, node: ast.AST, python: Callable[..., Any], *args: Any)
         raise placed(refusal, frame.span(node)) from None
     except (Exception, SystemExit) as error:  # the author's own objects: any failure is theirs
         if any(isinstance(a, Expr) for a in args):
-            what = getattr(python, "__name__", "operator")
+            name = getattr(python, "__name__", "this")
+            what = OPERATORS.get(name, name)
             shown = " and ".join(spell(a) for a in args)
             refuse("index-operation", frame.span(node), what=what, args=shown)
         refuse("constant-failed", frame.span(node), why=f"{type(error).__name__}: {error}")
@@ -76,6 +97,8 @@ def placed(refusal: Refusal, span: Span) -> Refusal:
 def spell(value: object) -> str:
     """A value in a message: a tensor by its type, anything else as Python shows it."""
     text = repr(value.type if isinstance(value, Node) else value)
+    if " at 0x" in text:  # an address says nothing, and differs from run to run
+        return f"an object of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Dim, Expr, LoopVar
-from tilefoundry.ir.mesh import Mesh, arrange, enter, rearrange
+from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, rearrange
 from tilefoundry.ir.node import Node, Return
 from tilefoundry.ir.spec import injective
 from tilefoundry.ir.types import TensorType
@@ -99,7 +99,7 @@ def _unpack(frame: Frame, span: Span, items: Sequence[ast.expr], value: Any) -> 
         refuse("unpack", span, want=want, got=f"one value, {spell(value)}")
     surplus = len(value) - least
     if surplus < 0 or (surplus and not starred):
-        refuse("unpack", span, want=want, got=len(value))
+        refuse("unpack", span, want=want, got=f"{len(value)} values")
     parts = list(value)
     if starred:
         at = starred[0]
@@ -320,6 +320,8 @@ def _mesh(frame: Frame, span: Span, value: Any) -> tuple[Mesh, str]:
         refuse("with-mesh", span, found=spell(value))
     if isinstance(value.source, MeshBinding):
         shape, strides = _arrangement(value.layout, span)
+        if strides is not None and not injective(shape, strides):
+            refuse("mesh-overlap", span, shape=shape, strides=strides)
         mesh = rearrange(
             value.source.mesh, shape, _axis_names(value, len(shape), span), strides, span
         )
@@ -331,14 +333,18 @@ def _declared(frame: Frame, form: MeshForm, span: Span) -> Mesh:
     sizes = {t.level: t.size for t in frame.topologies}
     levels = form.source if isinstance(form.source, (tuple, list)) else (form.source,)
     words = [getattr(x, "level", x) for x in levels]
-    if len(set(map(str, words))) != len(words):
-        refuse("mesh-form", span, found=f"a level twice in {' '.join(map(str, words))}")
+    if not words or len(set(map(str, words))) != len(words):
+        refuse("mesh-form", span, found=f"levels {words}")
     for word in words:
         if word not in frame.levels:
             refuse("mesh-level-unknown", span, level=word, known=" ".join(frame.levels))
         if word not in sizes:
             known = " ".join(f"{k}={v}" for k, v in sizes.items()) or "none"
             refuse("mesh-level-undeclared", span, level=word, known=known)
+    for stated in levels:
+        size = sizes[stated.level] if isinstance(stated, Topology) else 0
+        if isinstance(stated, Topology) and stated.size != size:
+            refuse("mesh-form", span, found=f"{stated}, of which the module declares {size}")
     layout, names = form.layout, form.names
     if len(words) == 1:
         groups = [(layout, names)]

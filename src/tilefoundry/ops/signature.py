@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.dtype import DType, dtype_of
@@ -34,7 +34,7 @@ class Attr:
     default: object = REQUIRED
 
 
-Param: TypeAlias = Union[Operand, Attr]
+Param: TypeAlias = Operand | Attr
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,10 @@ def bind(
             refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
         if name in values and values[name] != ():
             problem = f"{name} is given twice"
+            refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
+        many = any(isinstance(p, Operand) and p.many and p.name == name for p in params)
+        if many and not isinstance(value, (tuple, list)):
+            problem = f"{name} is not a tuple of tensors"
             refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
         values[name] = value
     operands: list[object] = []

@@ -79,7 +79,9 @@ def test_rates_are_per_dtype(h200):
     assert h200.flops_rate("vector", "f32").value == 67e12
     # No document states these: no other dtype's rate stands in.
     assert h200.flops_rate("matrix", "f4e2m1") is None
-    assert h200.flops_rate("vector", "f16") is None
+    assert h200.flops_rate("vector", "f64") is None
+    # packed pairs: 256 fused multiply-adds per clock and SM, at the seen boost clock
+    assert h200.flops_rate("vector", "f16").value == 256 * 132 * 2 * 1_980_000_000
 
 
 def test_rates_derived_from_clock_and_count(h200):

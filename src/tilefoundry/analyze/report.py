@@ -43,7 +43,7 @@ def analyze(
     module = loaded.module
     func = module.funcs.get(loaded.func)
     if func is None:
-        refuse("analysis-no-function", module.span, module=module.name, func=loaded.func or "none")
+        refuse("function-unstated", module.span, module=module.name, func=loaded.func or "none")
     if module.target is None:
         refuse("analysis-no-target", module.span, module=module.name)
     target: Target = module.target.load(module.span)

@@ -87,7 +87,7 @@ class Program:
         self.loaded = load_source(file, selector, consts)
         if not self.loaded.func:
             module = self.loaded.module
-            refuse("analysis-no-function", module.span, module=module.name, func="none")
+            refuse("function-unstated", module.span, module=module.name, func="none")
         cls, twin = self.loaded.cls, self.loaded.is_twin
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {

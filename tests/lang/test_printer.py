@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from roundtrip import HEAD, parse, round_trip
+from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 from tilefoundry.lang.printer import print_module
@@ -33,6 +35,25 @@ def test_identity_on_the_shipped_model(tmp_path):
     path = Path(models.__file__).parent / "qwen3.py"
     text, _ = round_trip(load_source(str(path), None, {}).module, tmp_path)
     assert "layers = ModuleList(Layer, 28)" in text
+
+
+def test_identity_on_the_documents(tmp_path):
+    """Every program on a shipped page that is accepted."""
+    import tilefoundry
+
+    done = 0
+    for page in sorted(Path(tilefoundry.__file__).parent.rglob("*.md")):
+        blocks = re.findall(r"```python[^\n]*\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+        for text in blocks:
+            if "@module" not in text:
+                continue
+            try:
+                made = parse(text, tmp_path)
+            except Refusal:
+                continue  # a page shows what is refused, too
+            round_trip(made, tmp_path)
+            done += 1
+    assert done > 100
 
 
 def module(body: str, head: str = "", options: str = "") -> str:

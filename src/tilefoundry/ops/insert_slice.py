@@ -11,6 +11,7 @@ from typing import Any
 from tilefoundry.diag import refuse
 from tilefoundry.ir.access import AccessRelation, domain
 from tilefoundry.ir.expr import bounds
+from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import Type
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work
 from tilefoundry.ops.propagate import refuse_partial
@@ -62,7 +63,21 @@ class InsertSlice(Op):
                     operand=0,
                     type=dst,
                     dim=digit.dim,
-                    whole=dst.shape,
+                    whole=shape_text(dst.shape),
+                )
+        split = {d.axis for d in dst.digits}
+        for digit in update.digits:
+            axis = digit.axis
+            alone = not call.context.shared(dst.storage, axis.level)
+            if alone and axis not in split and axis.extent > 1:
+                # every unit keeps a whole destination and would need the parts of the others
+                call.refuse(
+                    "shard-needs-whole",
+                    axis=axis.name,
+                    operand=1,
+                    type=update,
+                    dim=digit.dim,
+                    whole=shape_text(update.shape),
                 )
         return dst
 

@@ -6,15 +6,13 @@ from collections.abc import Collection
 
 from tilefoundry.ir.access import WHOLE, AccessRelation, Coord, domain
 from tilefoundry.ir.dtype import F32, F64, DType
+from tilefoundry.ops import _movement
 from tilefoundry.ops.base import Call, Shape
 
 
-def axis_of(call: Call, rank: int, name: str = "axis") -> int:
-    """The axis that attribute ``name`` gives, not negative; refuses one out of range."""
-    axis = call.attrs[name]
-    if not -rank <= axis < rank:
-        call.refuse("op-axis", axis=axis, rank=rank)
-    return axis % rank
+def axis_of(call: Call, rank: int) -> int:
+    """The axis that attribute ``axis`` gives, not negative; refuses one out of range."""
+    return _movement.axis_of(call, call.attrs["axis"], rank)
 
 
 def along(shape: Shape, axes: Collection[int], *whole: int) -> AccessRelation:

@@ -1,7 +1,6 @@
 """exp: out[i] = e^x[i], computed in float32 for 16-bit dtypes and rounded once."""
 
-from tilefoundry.ops._elementwise import Unary
-from tilefoundry.ops.base import Example
+from tilefoundry.ops._elementwise import FLOATS, Unary, over
 
 OP = Unary(
     "exp",
@@ -9,5 +8,5 @@ OP = Unary(
     kinds=("float",),
     flops=0,
     special=1,
-    examples=(Example((((4, 8), "f32"),)), Example((((4, 8), "bf16"),))),
+    examples=over(*FLOATS),
 )

@@ -22,7 +22,9 @@ class Gelu(Unary):
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
         import torch
 
-        return torch.nn.functional.gelu(args[0], approximate=attrs["approximate"])
+        (x,) = args
+        wide = x.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
+        return torch.nn.functional.gelu(wide, approximate=attrs["approximate"]).to(x.dtype)
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         n = product(shapes[0])

@@ -37,7 +37,8 @@ class Matmul(Op):
         Attr("b_layout", choice("kn", "nk"), "kn"),
     )
     examples = (
-        Example((((4, 8), "f32"), ((8, 5), "f32"))),
+        *(Example((((4, 8), d), ((8, 6), d))) for d in ("f32", "bf16", "f16", "f64")),
+        Example((((2, 1, 4, 6), "f32"), ((3, 6, 2), "f32"))),
         Example((((4, 8), "bf16"), ((8, 5), "bf16")), {"out_dtype": "f32"}),
         Example((((4, 8), "f16"), ((5, 8), "f16")), {"b_layout": "NK"}),
         Example((((8, 4), "f32"), ((8, 5), "f32")), {"a_layout": "KM"}),
@@ -53,10 +54,10 @@ class Matmul(Op):
         a, b = call.arg(0), call.arg(1)
         if a.rank == 0 or b.rank == 0:
             call.refuse("matmul-rank", lhs=a, rhs=b)
-        m, ka = ((1, a.shape[-1]) if a.rank == 1 else a.shape[-2:])
+        m, ka = (1, a.shape[-1]) if a.rank == 1 else a.shape[-2:]
         if call.attrs["a_layout"] == "km" and a.rank > 1:
             m, ka = ka, m
-        kb, n = ((b.shape[-1], 1) if b.rank == 1 else b.shape[-2:])
+        kb, n = (b.shape[-1], 1) if b.rank == 1 else b.shape[-2:]
         if call.attrs["b_layout"] == "nk" and b.rank > 1:
             kb, n = n, kb
         if ka != kb:

@@ -39,7 +39,7 @@ class Quant(Op):
         Operand("x"),
         Attr("scheme", choice("absmax", "absmax_pow2"), "absmax"),
         Attr("group", _group, None),
-        Attr("target_dtype", dtype, "fp8e4m3"),
+        Attr("target_dtype", dtype),
     )
     examples = (
         Example((((4, 8), "f32"),), {"target_dtype": "i8"}),

@@ -29,14 +29,20 @@ class Reduce(Op):
         Attr("keepdim", flag, False),
         Attr("kind", choice(*KINDS), "sum"),
     )
-    examples = tuple(
-        Example((((3, 8, 5), "f32"),), {"axes": (-1,), "keepdim": k, "kind": kind})
-        for kind in ("sum", "mean", "max", "min", "abs_max")
-        for k in (False, True)
-    ) + (
-        Example((((4, 6), "bf16"),), {"axes": (0, 1), "kind": "sum"}),
+    examples = (
+        *(
+            Example((((3, 8, 4), "f32"),), {"axes": (-1,), "keepdim": k, "kind": kind})
+            for kind in ("sum", "mean", "max", "min", "abs_max")
+            for k in (False, True)
+        ),
+        *(Example((((4, 6), d),), {"axes": (0, 1)}) for d in ("bf16", "f16", "f64", "i32")),
+        *(Example((((4, 6), d),), {"axes": 1, "kind": "MEAN"}) for d in ("bf16", "f16")),
+        Example((((2, 4, 6), "f32"),), {"axes": (0, -1), "kind": "prod"}, "positive"),
         Example((((4, 6), "i32"),), {"axes": (1,), "kind": "max"}),
+        Example((((4, 6), "bf16"),), {"axes": (0,), "kind": "abs_max"}),
         Example((((4, 6), "bool"),), {"axes": (1,), "kind": "any"}),
+        Example((((4, 6), "bool"),), {"axes": (-2,), "keepdim": True, "kind": "all"}),
+        Example((((4, 0), "f32"),), {"axes": (1,)}),
     )
 
     def axes(self, call: Call) -> tuple[int, ...]:
@@ -65,9 +71,7 @@ class Reduce(Op):
             for axis in axes:
                 if bounds(x.shape[axis])[1] == 0:
                     call.refuse("reduce-empty", kind=kind, axis=axis)
-        shape = tuple(
-            1 if n in axes else e for n, e in enumerate(x.shape) if keep or n not in axes
-        )
+        shape = tuple(1 if n in axes else e for n, e in enumerate(x.shape) if keep or n not in axes)
         return (Result(shape, dtype),)
 
     def relation(self, call: Call, shapes: tuple[Shape, ...]) -> AccessRelation:

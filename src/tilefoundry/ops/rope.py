@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilefoundry.diag import refuse
 from tilefoundry.ir.access import WHOLE, AccessRelation, Coord, Indirect, domain
 from tilefoundry.ir.expr import Dim, product
 from tilefoundry.ir.types import TensorType, TupleType, Type
 from tilefoundry.ops._axes import statistics
 from tilefoundry.ops._elementwise import demand
+from tilefoundry.ops._movement import checked_index
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.propagate import distribute
 from tilefoundry.ops.signature import Operand
@@ -25,11 +25,11 @@ from tilefoundry.ops.signature import Operand
 def _example(dtype: str, cache: str, width: int) -> Example:
     return Example(
         (
-            ((2, 4, 4, 8), dtype),
-            ((2, 4, 2, 8), dtype),
+            ((2, 2, 4, 4), dtype),
+            ((2, 2, 2, 4), dtype),
             ((6, width), cache),
             ((6, width), cache),
-            ((2, 4), "i64"),
+            ((2, 2), "i64"),
         ),
         values=("any", "any", "any", "any", "index"),
     )
@@ -39,9 +39,9 @@ class Rope(Op):
     name = "rope"
     params = tuple(Operand(n) for n in ("q", "k", "cos_cache", "sin_cache", "pos_ids"))
     examples = (
-        _example("f32", "f32", 8),
-        _example("bf16", "f32", 4),
-        _example("f16", "f16", 8),
+        _example("f32", "f32", 4),
+        _example("bf16", "f32", 2),
+        _example("f16", "f16", 4),
     )
 
     def results(self, call: Call) -> tuple[Result, ...]:
@@ -98,11 +98,8 @@ class Rope(Op):
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
         q, k, cos, sin, pos = args
-        low, high = (int(pos.min()), int(pos.max())) if pos.numel() else (0, -1)
-        if low < 0 or high >= cos.shape[0]:
-            bad = low if low < 0 else high
-            refuse("index-range", None, op="tf.rope", index=bad, extent=cos.shape[0])
-        return _rotate(q, cos[pos], sin[pos]), _rotate(k, cos[pos], sin[pos])
+        at = checked_index("rope", pos, cos.shape[0], 0)
+        return _rotate(q, cos[at], sin[at]), _rotate(k, cos[at], sin[at])
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         total = Work()

@@ -26,6 +26,7 @@ from tilefoundry.ir.node import (
 )
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType, Type
+from tilefoundry.ops import find
 from tilefoundry.ops.base import Call, Context, Op, seen
 from tilefoundry.ops.signature import Bound, bind
 
@@ -151,7 +152,7 @@ class Builder:
                 refuse(
                     "value-not-held",
                     call.span,
-                    op=f"tf.{call.op}",
+                    op=f"tf.{call.op}" if find(call.op) else call.op,
                     operand=n,
                     type=type,
                     axis=axis.name,
@@ -224,6 +225,8 @@ def _holds(dtype: DType, value: int | float | Expr) -> bool:
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value)
     if " at 0x" in text:  # an address says nothing, and differs from run to run
         return f"an object of type {type(value).__name__}"

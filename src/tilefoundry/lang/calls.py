@@ -73,9 +73,9 @@ def operation(frame: Frame, span: Span, name: str, args: list[Any], kwargs: dict
         refuse("op-unknown", span, name=f"tf.{name}", near=" ".join(near) or "tilefoundry spec")
     if name == "schedule" and args and isinstance(args[0], Node):
         refuse("schedule-tuple", span)
-    for item in (*args, *kwargs.values()):
+    for position, item in [*enumerate(args), *kwargs.items()]:
         if isinstance(item, Instr) and name != "schedule":
-            refuse("op-operand", span, op=f"tf.{name}", position="", found=item)
+            refuse("op-operand", span, op=f"tf.{name}", position=position, found=item)
     return frame.builder.apply(op, args, kwargs, span)
 
 

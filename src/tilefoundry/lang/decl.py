@@ -153,6 +153,8 @@ def _declared(fn: Any, kind: str, target: Any = None) -> FuncDecl:
 
 
 def _spell(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value)
     if " at 0x" in text:  # an address says nothing, and differs from run to run
         return f"an object of type {type(value).__name__}"

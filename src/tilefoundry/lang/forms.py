@@ -49,6 +49,9 @@ class MeshBinding:
     mesh: Mesh
     spelled: str
 
+    def __repr__(self) -> str:
+        return f"the mesh {self.spelled}"
+
 
 @dataclass(frozen=True)
 class OpRef:

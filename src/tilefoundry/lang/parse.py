@@ -37,6 +37,7 @@ class ModuleParser:
         self.context = self._context()
         self.funcs: dict[int, Func] = {}
         self._open: list[str] = []
+        self._refused: dict[int, Refusal] = {}
         self._check_topologies()
 
     def _context(self) -> Context:
@@ -74,15 +75,19 @@ class ModuleParser:
         """The parsed function; refuses a function that calls itself."""
         if id(decl) in self.funcs:
             return self.funcs[id(decl)]
+        if id(decl) in self._refused:
+            raise self._refused[id(decl)]
         if decl.name in self._open:
             cycle = " -> ".join([*self._open[self._open.index(decl.name) :], decl.name])
             refuse("call-cycle", span or decl.span, cycle=cycle)
         self._open.append(decl.name)
         try:
             made = self._parse(decl)
+        except Refusal as refusal:
+            self._refused[id(decl)] = refusal
+            raise
         except RecursionError:
-            what = "nesting this deep"
-            refuse("syntax-unsupported", decl.span, what=what)
+            refuse("syntax-unsupported", decl.span, what="nesting this deep")
         self._open.pop()
         self.funcs[id(decl)] = made
         return made

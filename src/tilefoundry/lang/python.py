@@ -96,6 +96,8 @@ def placed(refusal: Refusal, span: Span) -> Refusal:
 
 def spell(value: object) -> str:
     """A value in a message: a tensor by its type, anything else as Python shows it."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value.type if isinstance(value, Node) else value)
     if " at 0x" in text:  # an address says nothing, and differs from run to run
         return f"an object of type {type(value).__name__}"

@@ -1,0 +1,185 @@
+"""Wrong programs, each refused with the code, at the line and in the words that its page shows.
+
+``tests/cases/wrong/*.md`` hold them by family. A page may start with a head, a ``python head``
+block that each program of the page continues, one level deeper than its last line. The refused
+line carries ``# <-``; the ``text`` block below a program is its whole refusal.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tilefoundry import diag
+from tilefoundry.lang.load import load_source
+
+FOLDER = Path(__file__).parents[1] / "cases" / "wrong"
+HEAD = re.compile(r"^```python head\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CASE = re.compile(
+    r"^## (?P<title>.+?)$.*?^```python\n(?P<text>.*?)^```\n+```text\n(?P<golden>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+MARK = "# <-"
+
+
+@dataclass(frozen=True)
+class Case:
+    page: Path
+    title: str
+    program: str
+    golden: str
+
+
+def _cases() -> list[Case]:
+    out: list[Case] = []
+    for page in sorted(FOLDER.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        head = HEAD.search(text)
+        lead = head[1] if head else ""
+        last = lead.rstrip("\n").rpartition("\n")[2]
+        deeper = 4 if last.endswith(":") else 0
+        indent = " " * (len(last) - len(last.lstrip()) + deeper)
+        for found in CASE.finditer(text):
+            program = lead + textwrap.indent(found["text"], indent)
+            out.append(Case(page, found["title"], program, found["golden"]))
+        assert text.count("\n## ") == len(CASE.findall(text)), f"{page.name}: a case is malformed"
+    return out
+
+
+CASES = _cases()
+
+
+def _refusal(program: str) -> diag.Refusal:
+    Path("wrong.py").write_text(program, encoding="utf-8")
+    with pytest.raises(diag.Refusal) as caught:
+        load_source("wrong.py", None, {})
+    return caught.value
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.page.stem}-{c.title}")
+def test_wrong(case, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    refusal = _refusal(case.program)
+    text = f"{refusal}\n"
+    if request.config.getoption("--update-golden") and text != case.golden:
+        page = case.page.read_text(encoding="utf-8")
+        at = page.index("```text\n", page.index(f"\n## {case.title}\n")) + len("```text\n")
+        case.page.write_text(page[:at] + text + page[page.index("```\n", at) :], encoding="utf-8")
+    assert text == case.golden
+    lines = [n for n, line in enumerate(case.program.splitlines(), 1) if line.endswith(MARK)]
+    assert [d.span.line for d in refusal.diags if d.span] == lines
+
+
+def test_titles_differ():
+    titles = [(c.page, c.title) for c in CASES]
+    assert len(set(titles)) == len(titles)
+
+
+GOOD = """\
+from tilefoundry.dsl import *
+
+N = 8
+M: int = 4
+
+
+@module(entry="f")
+class Child:
+    @func
+    def f(x: Tensor[(N,), "f32"]):
+        return x * 2.0
+
+
+@module(entry="g")
+class Parent:
+    child = Child
+    layers = ModuleList(Child, 2)
+
+    @func
+    def g(x: Tensor[(N,), "f32"]):
+        return x * 3.0
+"""
+
+
+@pytest.fixture
+def good(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("good.py").write_text(GOOD, encoding="utf-8")
+    return "good.py"
+
+
+@pytest.mark.parametrize(
+    "selector, module, func",
+    [
+        (None, "Parent", "g"),
+        ("Parent", "Parent", "g"),
+        ("Child.f", "Child", "f"),
+        ("Parent.child.f", "Child", "f"),
+        ("Parent.layers.f", "Child", "f"),
+    ],
+)
+def test_selects(good, selector, module, func):
+    loaded = load_source(good, selector, {})
+    assert (loaded.module.name, loaded.func) == (module, func)
+
+
+@pytest.mark.parametrize(
+    "selector, says, known",
+    [
+        ("", "there is no module called ", "Child Parent"),
+        ("Nope", "there is no module called Nope", "Child Parent"),
+        ("N", "there is no module called N", "Child Parent"),
+        ("Parent.f", "there is no function called f", "g child. layers."),
+        ("Parent.g.g", "there is no function called g.g", "g child. layers."),
+        ("Parent.child", "there is no function called child", "g child. layers."),
+        ("Parent.child.g", "there is no function called g", "f"),
+        ("Child.", None, None),
+    ],
+)
+def test_selector(good, selector, says, known):
+    if says is None:
+        assert load_source(good, selector, {}).func == "f"
+        return
+    with pytest.raises(diag.Refusal) as caught:
+        load_source(good, selector, {})
+    (found,) = caught.value.diags
+    assert (found.code, found.says, found.exit) == ("selector-unknown", says, 1)
+    assert found.expected == f"one of {known}"
+
+
+def test_const_overrides(good):
+    assert load_source(good, None, {"N": 16}).module.funcs["g"].params[0].tensor.shape == (16,)
+
+
+def test_const_unknown(good):
+    with pytest.raises(diag.Refusal) as caught:
+        load_source(good, None, {"K": 3})
+    (found,) = caught.value.diags
+    assert (found.code, found.exit, str(found.span)) == ("const-unknown", 1, "good.py:1")
+    assert found.says == "the file defines no constant K to override"
+    assert found.expected == "one of N M"
+
+
+@pytest.mark.parametrize(
+    "name, content, why",
+    [
+        ("none.py", None, "there is no such file"),
+        ("folder.py", ..., "Is a directory"),
+        ("latin.py", "# é\n".encode("latin-1"), "it is not UTF-8 text"),
+        ("nul\0.py", None, "embedded null byte"),
+    ],
+)
+def test_unreadable(name, content, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if content is ...:
+        Path(name).mkdir()
+    elif content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(diag.Refusal) as caught:
+        load_source(name, None, {})
+    (found,) = caught.value.diags
+    assert (found.code, found.exit) == ("source-unreadable", diag.ENVIRONMENT)
+    assert found.says == f"{name} cannot be read: {why}"

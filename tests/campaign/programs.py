@@ -57,7 +57,7 @@ class Block:
             step(env)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """Source text, its inputs, the same in torch, and which results are exact."""
 
@@ -65,6 +65,9 @@ class Program:
     inputs: tuple[Var, ...]
     body: Block
     results: tuple[Var, ...]
+
+    def __repr__(self) -> str:
+        return "a program"
 
     def tensors(self, seed: int) -> list[torch.Tensor]:
         """Inputs: small integers, floats in eighths."""
@@ -538,7 +541,8 @@ class Writer:
             )
         )
         inner = {"piece": tile}
-        whole = [v for v in seen.values() if not v.tags and fits_into(v.shape, tile.shape)]
+        others = [v for v in seen.values() if v.name != out and not v.tags]
+        whole = [v for v in others if fits_into(v.shape, tile.shape)]
         if whole:
             shared = self.one(whole)
             inner[shared.name] = shared

@@ -24,7 +24,7 @@ def agrees(program: Program, found, want) -> None:
         if var.exact:
             assert torch.equal(a, b)
         else:
-            near = 1e-9 if a.dtype == torch.float64 else 1e-4
+            near = 1e-3 if '"f32"' in program.text else 1e-9  # products by up to 8 in a row
             torch.testing.assert_close(a, b, rtol=near, atol=near)
 
 

@@ -34,8 +34,8 @@ OF_THE_WHOLE |= {"index_add", "index_copy", "gather", "scatter_add", "cache_upda
 OF_THE_WHOLE |= {"conv1d", "conv2d", "rope"}
 """Their attributes or indices count in the whole: a slice alone means something else.
 (rope distributes q and k apart, so that one call has no common slices.)"""
-PLACING = {"reshard", "local", "insert_slice"}
-"""They change who holds what, or write to storage that all units share."""
+PLACING = {"reshard", "local"}
+"""They change who holds what."""
 COMBINE = {"sum": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce}
 
 CASES = [c for c in cases() if c.op.name not in PLACING]

@@ -54,7 +54,7 @@ class Diag:
 
     code: str
     span: Span | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=lambda: dict[str, object]())
     notes: tuple[str, ...] = ()
 
     def _fill(self, template: str) -> str:

@@ -24,18 +24,6 @@ ABSENT: dict[str, tuple[str, str]] = {
         "Where the time goes, by line and decision.",
         "`tilefoundry analyze --compute-cost --memory --roofline`",
     ),
-    "schedule": (
-        "Which instructions fit, what each demands, and the verified TIR.",
-        "`tilefoundry analyze`",
-    ),
-    "schedule candidates": (
-        "For each unscheduled site, the instructions that fit and why others don't.",
-        "`tilefoundry spec` for the forms of `tf.schedule`",
-    ),
-    "schedule facts": (
-        "The whole contract of an instruction on a target.",
-        "`tilefoundry target show`",
-    ),
     "schedule finalize": (
         "Verified TIR, with the memory analysis in its head.",
         "`tilefoundry analyze --memory`",
@@ -50,12 +38,6 @@ ABSENT: dict[str, tuple[str, str]] = {
 def absent(name: str) -> click.Command:
     """The stand-in for ``name``: it takes any arguments and refuses, naming another way."""
     line, instead = ABSENT[name]
-    children = [other for other in ABSENT if other.startswith(f"{name} ")]
-    if children:
-        group = click.Group(name, help=line, short_help=line, no_args_is_help=False)
-        for child in children:
-            group.add_command(absent(child), child.removeprefix(f"{name} "))
-        return group
 
     @click.command(
         name.split()[-1],

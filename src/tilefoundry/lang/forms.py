@@ -165,6 +165,7 @@ class UnaryKind(enum.Enum):
     ROUND = "round"
     LOGICAL_NOT = "logical_not"
     RELU = "relu"
+    SOFTPLUS = "softplus"
     SIGMOID = "sigmoid"
     SILU = "silu"
     TANH = "tanh"

@@ -50,7 +50,14 @@ class ModuleParser:
             owner = owners.get(storage)
             return owner is None or order.index(level) > order.index(owner)
 
-        return Context(tuple(owners), shared, meaning)
+        target = self.target
+
+        def contract(atom: Any, mesh: Mesh, operands: Any, span: Span | None) -> Any:
+            from tilefoundry.targets.contract.use import legal_use
+
+            return legal_use(target, atom, mesh, operands, span)
+
+        return Context(tuple(owners), shared, meaning, contract)
 
     def _check_topologies(self) -> None:
         seen: set[str] = set()

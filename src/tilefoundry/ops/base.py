@@ -26,12 +26,15 @@ class Context:
 
     ``storages`` are the target's, farthest first; ``shared(storage, level)`` says
     whether the units of ``level`` see one copy of a value in ``storage``;
-    ``instruction(path)`` names the operation an instruction implements.
+    ``instruction(instr, span)`` names the operation an instruction implements;
+    ``contract(atom, mesh, (acc, lhs, rhs), span)`` is the legal use of a matrix
+    instruction, with its repeats, or a refusal.
     """
 
     storages: tuple[str, ...] = ("gmem", "smem", "rmem")
     shared: Callable[[str, str], bool] = lambda storage, level: storage == "gmem"
     instruction: Callable[[Any, Span | None], Any] | None = None
+    contract: Callable[[Any, Mesh, Sequence[TensorType], Span | None], Any] | None = None
 
     def nearest(self, storages: Sequence[str]) -> str:
         """The storage closest to the execution units."""
@@ -183,7 +186,7 @@ def operands(node: Node) -> list[Node | None]:
     """A node's operands by position, None for an optional one left out."""
     rest = iter(node.args)
     given = node.attrs.get("given")
-    if given is None:
+    if not isinstance(given, tuple):
         return list(node.args)
     return [next(rest) if present else None for present in given]
 

@@ -97,7 +97,20 @@ class Schedule(Op):
             call.refuse("schedule-mma-shape", instr=call.attrs["op"], acc=acc, lhs=a, rhs=b)
         if a.dtype != b.dtype and not (a.dtype.is_narrow and b.dtype.is_narrow):
             call.refuse("op-promotion", a=a.dtype, b=b.dtype)
+        self._legal(call, [acc, a, b])
         return acc
+
+    def _legal(self, call: Call, operands: list[TensorType]) -> None:
+        """The contract is met, and what is written of the repeats is what follows from it."""
+        if call.context.contract is None:
+            return
+        instr = call.attrs["op"]
+        fit = call.context.contract(instr.get("atom", instr), call.mesh, operands, call.span)
+        repeat, order = call.attrs["repeat"], call.attrs["order"]
+        if repeat is not None and tuple(repeat) != fit.repeat:
+            call.refuse("schedule-repeat", instr=instr, derived=fit.repeat, written=tuple(repeat))
+        if order is not None and sorted(order) != list(range(len(fit.repeat))):
+            call.refuse("schedule-order", instr=instr, order=tuple(order), count=len(fit.repeat))
 
     def relation(self, call: Call, shapes: tuple[Shape, ...]) -> AccessRelation:
         kind, op, attrs = self.meaning(call)

@@ -1,0 +1,158 @@
+"""Every site without a chosen instruction, against every contract of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.node import Node, nodes
+from tilefoundry.ir.program import Module
+from tilefoundry.ir.types import TensorType
+from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.contract.legality import Fit, Unmet, judge
+from tilefoundry.targets.contract.pattern import MmaAtom
+from tilefoundry.targets.contract.registry import Contract, contracts
+from tilefoundry.targets.contract.render import spelled
+
+MOVES = ("reshard", "slice", "insert_slice", "schedule", "empty", "local")
+"""Not sites: placement, and what already has an instruction."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One instruction at one site: a fit (None for one without a tile) or what is unmet."""
+
+    contract: Contract
+    answer: Fit | Unmet | None
+
+    @property
+    def fits(self) -> bool:
+        return not isinstance(self.answer, Unmet)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One operation without an instruction and what was tried for it."""
+
+    func: str
+    node: Node
+    types: tuple[TensorType | None, ...]
+    candidates: tuple[Candidate, ...]
+
+
+def sites(module: Module, func: str) -> list[Site]:
+    """Sites of one function (all functions if ``func`` is empty), in program order."""
+    if module.target is None:
+        refuse("candidates-no-target", module.span, module=module.name)
+    known = contracts(module.target.load())
+    chosen = [module.funcs[func]] if func else list(module.funcs.values())
+    out: list[Site] = []
+    for f in chosen:
+        for node in nodes(f.body):
+            if not hasattr(node.op, "params") or node.op.name in MOVES:
+                continue
+            site = _site(f.name, node, known)
+            if site is not None:
+                out.append(site)
+    return out
+
+
+def _site(func: str, node: Node, known: Sequence[Contract]) -> Site | None:
+    if not isinstance(node.type, TensorType):
+        return None
+    types = tuple(None if n is None else seen(n.tensor, node.mesh) for n in operands(node))
+    tried: list[Candidate] = []
+    for contract in known:
+        if isinstance(contract, MmaAtom):
+            if node.op.name == "matmul" and all(t and t.rank == 2 for t in types):
+                tried.append(Candidate(contract, _mma(contract, node, types)))
+        elif node.op.name in contract.ops:
+            tried.append(Candidate(contract, contract.judge(node.mesh, types, node.type)))
+    return Site(func, node, types, tuple(tried)) if tried else None
+
+
+def _mma(atom: MmaAtom, node: Node, types: Sequence[TensorType | None]) -> Fit | Unmet:
+    lhs, rhs = types
+    assert lhs is not None and rhs is not None
+    return judge(atom, node.mesh, lhs, rhs, node.tensor)
+
+
+def sites_text(found: Sequence[Site]) -> str:
+    """One block a site: its operands, then a line or two for each instruction."""
+    lines = [f"# candidates sites={len(found)} precision=exact"]
+    for site in found:
+        node = site.node
+        line = node.span.line if node.span else 0
+        names = [p.name for p in getattr(node.op, "params", ()) if not hasattr(p, "convert")]
+        args = "  ".join(f"{n}={t}" for n, t in zip(names, site.types, strict=False) if t)
+        unit = node.mesh.levels[-1] if node.mesh.levels else "device"
+        name = node.name or "_"
+        lines.append(f"  {name}:{line}  tf.{node.op.name}  per {unit}  {args}  result={node.type}")
+        for candidate in site.candidates:
+            lines += _candidate_lines(candidate)
+        for c in site.candidates:
+            if isinstance(c.answer, Unmet) and c.answer.fix:
+                lines.append(f"    would fit   T.{c.contract.path}  {c.answer.fix}")
+    return "\n".join(lines)
+
+
+def _candidate_lines(candidate: Candidate) -> list[str]:
+    answer, path = candidate.answer, f"T.{candidate.contract.path}"
+    if isinstance(answer, Unmet):
+        lines = [f"    refused     {path}{_parameters(answer.parameters)}"]
+        lines.append(
+            f"                  {answer.clause}: {answer.got} does not match {answer.expected}"
+        )
+        return lines
+    if answer is None:
+        return [f"    fits        {path}"]
+    return [
+        f"    fits        {path}{_parameters(answer.parameters)}  repeat={answer.repeat} "
+        f"bind={answer.bind}"
+    ]
+
+
+def _parameters(values: Any) -> str:
+    words = [
+        f"{k}={spelled(k, v).split('.')[-1] if isinstance(v, str) else v}"
+        for k, v in values.items()
+    ]
+    return f"  {', '.join(words)}" if words else ""
+
+
+def sites_record(found: Sequence[Site]) -> dict[str, Any]:
+    """The same as a record."""
+    return {
+        "sites": [
+            {
+                "func": s.func,
+                "name": s.node.name,
+                "line": s.node.span.line if s.node.span else None,
+                "op": f"tf.{s.node.op.name}",
+                "result": str(s.node.type),
+                "candidates": [_candidate_record(c) for c in s.candidates],
+            }
+            for s in found
+        ]
+    }
+
+
+def _candidate_record(candidate: Candidate) -> dict[str, Any]:
+    answer = candidate.answer
+    record: dict[str, Any] = {"instruction": f"T.{candidate.contract.path}", "fits": candidate.fits}
+    if isinstance(answer, Unmet):
+        record |= {
+            "clause": answer.clause,
+            "expected": answer.expected,
+            "got": answer.got,
+            "fix": answer.fix,
+        }
+    elif answer is not None:
+        record |= {
+            "parameters": dict(answer.parameters),
+            "repeat": list(answer.repeat),
+            "bind": list(answer.bind),
+        }
+    return record

@@ -1,0 +1,90 @@
+"""Which instructions fit, why others do not, and what each demands."""
+
+from __future__ import annotations
+
+import click
+
+from tilefoundry.cli.absent import absent
+from tilefoundry.cli.help import epilog
+from tilefoundry.cli.output import emit
+from tilefoundry.cli.source import (
+    Source,
+    const_option,
+    json_option,
+    out_argument,
+    source_argument,
+)
+
+
+@click.group(
+    "schedule",
+    epilog=epilog(
+        (
+            "tilefoundry schedule candidates grid.py candidates.txt",
+            "tilefoundry schedule facts T.cuda.sm90.Wgmma --target nvidia.h200_sxm",
+        ),
+    ),
+)
+def command() -> None:
+    """Which instructions fit, why others do not, and what each demands."""
+
+
+@command.command(
+    "facts",
+    epilog=epilog(
+        (
+            "tilefoundry schedule facts --target nvidia.h200_sxm",
+            "tilefoundry schedule facts T.cuda.sm90.Wgmma --target nvidia.h200_sxm wgmma.txt",
+        ),
+    ),
+)
+@click.argument("instruction", required=False)
+@click.option("--target", "target_id", required=True, metavar="ID", help="A known target.")
+@out_argument()
+@json_option
+def facts(instruction: str | None, target_id: str, out: str | None, as_json: bool) -> None:
+    """The whole contract of an instruction on a target: execution mesh, parameters with
+    their domains, operands with their arrangements, completion.
+
+    Without INSTRUCTION: the instructions that have a contract on the target.
+    """
+    from tilefoundry.targets.contract.registry import contracts, find_contract
+    from tilefoundry.targets.contract.render import facts_record, facts_text
+    from tilefoundry.targets.load import load_target
+
+    target = load_target(target_id)
+    if instruction is None:
+        found = contracts(target)
+        text = "\n".join(f"T.{c.path}" for c in found)
+        emit({"target": target.id, "instructions": text.split()}, text, as_json, out)
+        return
+    contract = find_contract(target, instruction.removeprefix("T."))
+    emit(facts_record(contract, target.id), facts_text(contract, target.id), as_json, out)
+
+
+@command.command(
+    "candidates",
+    epilog=epilog(
+        (
+            "tilefoundry schedule candidates grid.py",
+            "tilefoundry schedule candidates grid.py:GEMM.gemm candidates.txt --const M=256",
+        ),
+    ),
+)
+@source_argument
+@out_argument()
+@const_option
+@json_option
+def candidates(source: Source, out: str | None, consts: dict[str, object], as_json: bool) -> None:
+    """For each site without a chosen instruction: what fits, and for what does not the
+    clause of its contract that is not met and what would meet it."""
+    from tilefoundry.check.candidates import sites, sites_record, sites_text
+    from tilefoundry.lang.load import load_source
+
+    loaded = load_source(source.path, source.selector, consts)
+    found = sites(loaded.module, loaded.func)
+    emit(sites_record(found), sites_text(found), as_json, out)
+
+
+for _name in ("finalize", "plan"):
+    command.add_command(absent(f"schedule {_name}"), _name)

@@ -1,0 +1,176 @@
+"""A contract as text and as a record: what ``schedule facts`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tilefoundry.ir.shard import shape_text
+from tilefoundry.targets.contract.pattern import (
+    Case,
+    FragmentPattern,
+    MmaAtom,
+    OperandPattern,
+    ParamDef,
+    SwitchPattern,
+    TensorPattern,
+)
+from tilefoundry.targets.contract.unit import UnitInstr
+
+ENUMS = {"form": "Form", "a_major": "Major", "b_major": "Major"}
+"""Parameters whose values are spelled as members, ``Form.SS``."""
+
+
+def spelled(parameter: str, value: str) -> str:
+    """A parameter's value as the author names it."""
+    owner = ENUMS.get(parameter)
+    return f"{owner}.{value}" if owner else value
+
+
+def facts_text(atom: MmaAtom | UnitInstr, target: str) -> str:
+    """The whole contract, in lines that can be grepped."""
+    if isinstance(atom, UnitInstr):
+        return _unit_text(atom, target)
+    lines = [
+        f"T.{atom.path}",
+        f"  target             {target}",
+        f"  target capability  {atom.capability}",
+        f"  execution mesh     {atom.execution_mesh.text()}",
+        "                       predicates:",
+    ]
+    lines += [f"                         {p}" for p in atom.execution_mesh.predicates()]
+    lines.append("  parameters")
+    width = max(len(p.name) for p in atom.parameters)
+    for param in atom.parameters:
+        lines += _parameter(param, width)
+    lines.append("  operands")
+    for name in "CAB":
+        lines += _operand(name, getattr(atom, name), (), atom)
+    lines.append(f"  completion         {_completion(atom)}")
+    if atom.lets:
+        lines.append("  where              " + ", ".join(f"{n} = {v}" for n, v in atom.lets))
+    lines.append(f"  source             {atom.source}")
+    return "\n".join(lines)
+
+
+def _unit_text(instr: UnitInstr, target: str) -> str:
+    return "\n".join(
+        [
+            f"T.{instr.path}",
+            f"  target             {target}",
+            f"  execution mesh     {instr.mesh_text()}",
+            f"  implements         {' '.join(f'tf.{op}' for op in instr.ops)}",
+            f"  operands           in {' or '.join(instr.storages)}, as the units hold them",
+            f"  source             {instr.source}",
+        ]
+    )
+
+
+def _completion(atom: MmaAtom) -> str:
+    if atom.completion == "none":
+        return f"with the instruction; {atom.proxy} proxy"
+    return f"{atom.completion} group: commit, then wait; operands in smem by the {atom.proxy} proxy"
+
+
+def _parameter(param: ParamDef, width: int) -> Iterator[str]:
+    lead = f"    {param.name:<{width}}  "
+    blank = " " * len(lead)
+    if not param.cases:
+        yield f"{lead}any value"
+        yield f"{blank}  predicates:"
+        for predicate in param.predicates:
+            yield f"{blank}    {_predicate(param, predicate)}"
+        return
+    conditions = [_condition(case) for case in param.cases]
+    pad = max(map(len, conditions))
+    for n, (case, words) in enumerate(zip(param.cases, conditions, strict=True)):
+        domain = _domain(param, case)
+        default = ""
+        if n == 0 and param.default and len(case.values) > 1:
+            default = f" (default {spelled(param.name, param.default)})"
+        yield f"{lead if n == 0 else blank}{words:<{pad}}  {domain}{default}"
+
+
+def _predicate(param: ParamDef, predicate: Any) -> str:
+    values = getattr(predicate, "values", None)
+    if values is None:
+        return predicate.text()
+    return f"{param.name} in {{{', '.join(spelled(param.name, v) for v in values)}}}"
+
+
+def _condition(case: Case) -> str:
+    return ", ".join(f"{name}={'|'.join(values)}" for name, values in case.when)
+
+
+def _domain(param: ParamDef, case: Case) -> str:
+    values = [spelled(param.name, v) for v in case.values]
+    return values[0] if len(values) == 1 else f"{param.name} in {{{', '.join(values)}}}"
+
+
+def _operand(
+    name: str, pattern: OperandPattern, when: tuple[str, ...], atom: MmaAtom
+) -> Iterator[str]:
+    if isinstance(pattern, SwitchPattern):
+        for value, inner in pattern.patterns:
+            condition = f"{pattern.parameter}={spelled(pattern.parameter, value)}"
+            yield from _operand(name, inner, (*when, condition), atom)
+        return
+    assert isinstance(pattern, TensorPattern)
+    count = len(pattern.arrangements)
+    plural = "arrangement" if count == 1 else "arrangements"
+    condition = f" [{', '.join(when)}]" if when else ""
+    yield (
+        f"    {name}  shape={shape_text(pattern.shape)} dtype={pattern.dtype} "
+        f"storage={pattern.storage}, held in {count} {plural}:{condition}"
+    )
+    for arrangement in pattern.arrangements:
+        if isinstance(arrangement, FragmentPattern):
+            yield f"         {arrangement.text(atom.execution_mesh.text())}"
+            yield f"           registers, fastest first: modes {_order(arrangement.registers)}"
+        else:
+            spans = ", ".join(map(str, arrangement.spans))
+            yield f"         {arrangement.text()}  swizzle span {spans} bytes"
+            rules = [f"{n} % ({unit}) == 0" for n, unit in arrangement.multiples]
+            yield f"           W = span / element bytes, {', '.join(rules)}"
+
+
+def _order(modes: Iterable[int]) -> str:
+    return ", ".join(map(str, modes))
+
+
+def facts_record(atom: MmaAtom | UnitInstr, target: str) -> dict[str, Any]:
+    """The contract as a record; the text's lines stand in it too."""
+    if isinstance(atom, UnitInstr):
+        return {
+            "instruction": f"T.{atom.path}",
+            "target": target,
+            "mesh": atom.mesh_text(),
+            "implements": [f"tf.{op}" for op in atom.ops],
+            "storages": list(atom.storages),
+            "source": atom.source,
+        }
+    return {
+        "instruction": f"T.{atom.path}",
+        "target": target,
+        "capability": atom.capability,
+        "mesh": atom.execution_mesh.text(),
+        "mesh_predicates": list(atom.execution_mesh.predicates()),
+        "parameters": [
+            {
+                "name": p.name,
+                "predicates": [_predicate(p, x) for x in p.predicates],
+                "cases": [
+                    {"when": _condition(c), "values": [spelled(p.name, v) for v in c.values]}
+                    for c in p.cases
+                ],
+                "default": p.default and spelled(p.name, p.default),
+            }
+            for p in atom.parameters
+        ],
+        "operands": [
+            line.strip() for name in "CAB" for line in _operand(name, getattr(atom, name), (), atom)
+        ],
+        "completion": atom.completion,
+        "proxy": atom.proxy,
+        "source": atom.source,
+    }

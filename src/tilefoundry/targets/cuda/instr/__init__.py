@@ -1,0 +1,1 @@
+"""CUDA instructions, one file each: contract, meaning, register order."""

@@ -84,9 +84,8 @@ class Diag:
         """The refusal as lines a reader can grep."""
         where = f"{self.span}: " if self.span else ""
         lines = [f"{where}refused [{self.code}] {self.says}"]
-        for key in ("expected", "found", "fix"):
-            if words := getattr(self, key):
-                lines.append(f"  {key + ':':<10}{words}")
+        words = {key: getattr(self, key) for key in ("expected", "found", "fix")}
+        lines += [f"  {key + ':':<10}{text}" for key, text in words.items() if text]
         lines += [f"  {'note:':<10}{note}" for note in self.notes]
         return "\n".join(lines)
 

@@ -19,8 +19,8 @@ from tilefoundry.lang.forms import (
     UnaryKind,
 )
 from tilefoundry.lang.forms import MeshForm as Mesh
-from tilefoundry.lang.forms import open_dim as DimVar  # noqa: N812
-from tilefoundry.lang.record import shard_record as ShardLayout  # noqa: N812
+from tilefoundry.lang.forms import open_dim as DimVar
+from tilefoundry.lang.record import shard_record as ShardLayout
 from tilefoundry.layout import ComposedLayout, Layout, Swizzle
 
 tf: Any = Ops()

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
-
-pytestmark = pytest.mark.gpu
-
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs torch", allow_module_level=True)
-
 import torch
 
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 
-if not torch.cuda.is_available():
-    pytest.skip("needs a device", allow_module_level=True)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device"),
+]
 
 CASES = Path(__file__).parents[1] / "cases"
 

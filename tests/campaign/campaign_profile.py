@@ -15,5 +15,6 @@ def campaign(few: int, many: int = 3000) -> settings:
     return settings(
         max_examples=many if LONG else few,
         deadline=None,
+        derandomize=not LONG,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

@@ -91,6 +91,8 @@ class Writer:
         self.draw = draw
         self.taken: set[str] = set()
         """Names that a loop's body must not assign: they are read outside of it."""
+        self.changed: set[str] = set()
+        """Names that some loop carried."""
         self.loops = 0
         self.meshes = 0
 
@@ -394,7 +396,7 @@ class Writer:
             )
             shape = (*window.shape[:-1], 1)
             inner[tile.name] = Var(tile.name, shape, total, window.exact and not window.is_float)
-        inner |= {v.name: Var(v.name, v.shape, v.dtype, False) for v in carried}
+        inner |= {v.name: rounded(v) for v in inner.values()}  # an inner loop may change any
         for _ in range(self.draw(st.integers(1, 2))):
             self.value(body, inner, index)
         if depth and self.chance(30):
@@ -413,8 +415,8 @@ class Writer:
 
         block.lines += [f"for {var} in {head}:", *("    " + line for line in body.lines)]
         block.steps.append(run)
-        for v in carried:
-            seen[v.name] = Var(v.name, v.shape, v.dtype, False)
+        self.changed |= {v.name for v in carried}
+        seen |= {n: rounded(v) for n, v in seen.items() if n in self.changed}
 
     def _carry(self, body: Block, seen: dict[str, Var], v: Var, index: str) -> None:
         """A new value of the carried name, of the same type."""
@@ -630,6 +632,11 @@ class Writer:
 
 def void(_: object) -> None:
     """Nothing, whatever was made."""
+
+
+def rounded(v: Var) -> Var:
+    """The value after arithmetic whose rounding the other side need not share."""
+    return Var(v.name, v.shape, v.dtype, v.exact and not v.is_float, v.tags)
 
 
 def fits_into(small: tuple[int, ...], large: tuple[int, ...]) -> bool:

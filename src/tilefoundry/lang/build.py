@@ -28,7 +28,7 @@ from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType, Type
 from tilefoundry.ops import find
 from tilefoundry.ops.base import Call, Context, Op, seen
-from tilefoundry.ops.signature import Bound, bind
+from tilefoundry.ops.signature import Bound, Operand, bind
 
 
 @dataclass
@@ -111,12 +111,12 @@ class Builder:
         kinds = [x.tensor if isinstance(x, Node) else None for x in given]
         out: list[Node | None] = []
         for n, value in enumerate(given):
-            if value is None or isinstance(value, Node):
+            if isinstance(value, Node) or (value is None and self._param(op, n).optional):
                 out.append(value)
                 continue
             if not isinstance(value, (int, float, Expr)):
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found=_kind(value))
-            if not self._takes_number(op, n):
+            if not self._param(op, n).number:
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found="a number")
             dtype = op.number_dtype(kinds)
             if dtype is None:
@@ -128,10 +128,10 @@ class Builder:
         return out
 
     @staticmethod
-    def _takes_number(op: Op, n: int) -> bool:
-        operands = [p for p in op.params if hasattr(p, "number")]
-        param = operands[min(n, len(operands) - 1)]
-        return bool(getattr(param, "number", False))
+    def _param(op: Op, n: int) -> Operand:
+        """The parameter that takes operand ``n``."""
+        operands = [p for p in op.params if isinstance(p, Operand)]
+        return operands[min(n, len(operands) - 1)]
 
     def _visible(self, call: Call, n: int, type: TensorType | None) -> TensorType | None:
         """The operand as the units in force see it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import types
 from typing import Any
 
 from tilefoundry.diag import Span, refuse
@@ -82,7 +83,7 @@ def operation(frame: Frame, span: Span, name: str, args: list[Any], kwargs: dict
 def _mesh_form(span: Span, args: list[Any], kwargs: dict[str, Any]) -> MeshForm:
     try:
         return MeshForm(*args, **kwargs)
-    except TypeError as error:
+    except Exception as error:  # iterating over what the author gave as names
         refuse("mesh-form", span, found=str(error).removeprefix("MeshForm.__init__() "))
 
 
@@ -177,8 +178,8 @@ def _python(
         if sequences and any(callee is known for known in ON_SEQUENCES):
             made = compute(frame, node, lambda: callee(*args, **kwargs))
             return made if isinstance(made, (tuple, list, int)) else tuple(made)
-        shown = getattr(callee, "__name__", repr(callee))
-        refuse("call-unknown", span, name=shown)
+        named = isinstance(callee, (type, types.FunctionType, types.BuiltinFunctionType))
+        refuse("call-unknown", span, name=callee.__name__ if named else spell(callee))
     if callee in (builtins.min, builtins.max) and any(isinstance(v, Expr) for v in values):
         pick = ix.minimum if callee is builtins.min else ix.maximum
         return compute(frame, node, pick, *args)

@@ -16,6 +16,9 @@ from typing import Any
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Topology
 
+MOST_CHILDREN = 10_000
+"""Instances that one ``ModuleList`` may hold."""
+
 
 @dataclass(frozen=True)
 class RangePattern:
@@ -216,9 +219,9 @@ def _countable(name: str, child: type | ModuleList, span: Span) -> None:
     if not is_module(child.module):
         found = _spell(child.module)
         refuse("module-form", span, what=name, wants="a list of an @module class", found=found)
-    if type(child.count) is not int or child.count < 0:
-        found = repr(child.count)
-        refuse("module-form", span, what=name, wants="a whole number of modules", found=found)
+    if type(child.count) is not int or not 0 <= child.count <= MOST_CHILDREN:
+        wants = f"0 to {MOST_CHILDREN} modules"
+        refuse("module-form", span, what=name, wants=wants, found=_spell(child.count))
 
 
 def _class_span() -> Span:

@@ -339,11 +339,10 @@ def _holds(frame: Frame, node: ast.AST, op: ast.cmpop, left: Any, right: Any) ->
 
 def _inside(frame: Frame, node: ast.AST, left: Any, right: Any) -> bool:
     """``left in right``; an index expression is compared where its bounds decide it."""
-    if isinstance(right, (tuple, list)):
-        return any(_holds(frame, node, ast.Eq(), item, left) for item in right)
-    if isinstance(left, Expr):
-        refuse("condition-index", frame.span(node), found=f"{left} in {spell(right)}")
-    return compute(frame, node, operator.contains, right, left)
+    if isinstance(right, (str, bytes, dict, set, frozenset)) and not isinstance(left, Expr):
+        return compute(frame, node, operator.contains, right, left)
+    items = several(frame, node, right)
+    return any(_holds(frame, node, ast.Eq(), item, left) for item in items)
 
 
 def _same(frame: Frame, node: ast.AST, left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -12,6 +12,8 @@ from tilefoundry.ir.mesh import Mesh
 
 
 class _Subscripted(type):
+    __iter__ = None  # subscripts make types, so Python must not take the class for a sequence
+
     def __getitem__(cls, items: Any) -> Any:
         return cls(items if isinstance(items, tuple) else (items,))  # type: ignore[call-arg]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
+from types import GenericAlias
 from typing import Any
 
 from tilefoundry.check.vary import vary
@@ -213,7 +214,8 @@ class ModuleParser:
         if node.returns is None:
             return None
         form = self._annotation(frame, node.returns, decl, "return")
-        items = form if isinstance(form, tuple) else getattr(form, "__args__", (form,))
+        several = form.__args__ if isinstance(form, GenericAlias) else (form,)
+        items = form if isinstance(form, tuple) else several
         types: list[TensorType] = []
         for item in items:
             if isinstance(item, Tensor):

@@ -104,7 +104,7 @@ def spell(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def several(frame: Frame, node: ast.expr, value: Any) -> Sequence[Any]:
+def several(frame: Frame, node: ast.AST, value: Any) -> Sequence[Any]:
     """The items of a compile-time sequence; refuses what has none, or too many."""
     if isinstance(value, (Node, Expr, Window)) or not isinstance(value, Iterable):
         refuse("loop-iterable", frame.span(node), found=spell(value))

@@ -332,7 +332,7 @@ def _mesh(frame: Frame, span: Span, value: Any) -> tuple[Mesh, str]:
 def _declared(frame: Frame, form: MeshForm, span: Span) -> Mesh:
     sizes = {t.level: t.size for t in frame.topologies}
     levels = form.source if isinstance(form.source, (tuple, list)) else (form.source,)
-    words = [getattr(x, "level", x) for x in levels]
+    words = [x.level if isinstance(x, Topology) else x for x in levels]
     if not words or len(set(map(str, words))) != len(words):
         refuse("mesh-form", span, found=f"levels {words}")
     for word in words:

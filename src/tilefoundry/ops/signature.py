@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from tilefoundry.diag import Span, refuse
@@ -197,7 +198,7 @@ def choice(*names: str) -> Callable[[object, str, str, Span | None], str]:
     """One of ``names``, in any case; an enum member counts by its name."""
 
     def convert(value: object, op: str, name: str, span: Span | None) -> str:
-        word = getattr(value, "name", value)
+        word = value.name if isinstance(value, Enum) else value
         if isinstance(word, str) and word.lower() in names:
             return word.lower()
         _wrong(op, name, "one of " + " ".join(names), value, span)

@@ -43,15 +43,15 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     from tilefoundry.ops import find
     from tilefoundry.ops.signature import Attr, bind
 
-    path = getattr(instr, "path", None)
-    if path is None or not isinstance(getattr(instr, "params", None), tuple):
+    path = _fields(instr).get("path")
+    if not isinstance(path, str) or not isinstance(_fields(instr).get("params"), tuple):
         refuse("instruction-form", span, found=repr(instr))
     kind = MEANINGS.get(path)
     if kind is None:
         refuse("instruction-unknown", span, name=f"T.{path}", known=" ".join(MEANINGS))
     if kind == "mma":
         atom = instr.get("atom", instr if path != "tiled_mma" else None)
-        if MEANINGS.get(getattr(atom, "path", "")) != "mma":
+        if MEANINGS.get(str(_fields(atom).get("path"))) != "mma":
             refuse("instruction-atom", span, name=f"T.{path}", found=repr(atom))
         return kind, {}
     if kind == "copy":
@@ -61,3 +61,8 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     attrs = [p for p in op.params if isinstance(p, Attr)]
     bound = bind(f"T.{path}", attrs, instr.args, dict(instr.params), span)
     return kind, bound.attrs
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """A record's own fields; none for a value that is no record."""
+    return getattr(value, "__dict__", {})

@@ -7,7 +7,7 @@
 - a ``python`` block without a name is a program that runs (and loads, if it has a module),
   unless it says ``python fragment``, which only has to parse;
 - on the page of a code, the program under ``Fails`` is refused with that code and no other,
-  and the one under ``Repaired`` loads.
+  when it is loaded or evaluated, and the one under ``Repaired`` loads and evaluates.
 """
 
 import ast
@@ -18,11 +18,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 from page import blocks, commands, matches
 
 import tilefoundry
 from process import environment
 from tilefoundry import diag
+from tilefoundry.ops.base import torch_dtype
 
 PACKAGE = Path(tilefoundry.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -40,6 +42,23 @@ def load(path):
     from tilefoundry.lang.load import load_source
 
     return load_source(str(path), None, {})
+
+
+def run(loaded):
+    """Evaluate on drawn inputs: some refusals depend on values."""
+    from tilefoundry.evaluate import evaluate
+
+    if not loaded.func or loaded.module.funcs[loaded.func].weights:
+        return
+    drawn = []
+    for param in loaded.module.funcs[loaded.func].params:
+        type_ = param.tensor
+        if not all(isinstance(e, int) for e in type_.shape) or type_.size > 1 << 22:
+            return
+        dtype = torch_dtype(type_.dtype)
+        make = torch.randn if type_.dtype.is_float else torch.zeros  # 0 indexes every axis
+        drawn.append(make(type_.shape).to(dtype))
+    evaluate(loaded.module, loaded.func, drawn)
 
 
 def place(path, block):
@@ -139,10 +158,10 @@ def test_code(code, shell):
         failing.write_text(programs["Fails"].text, encoding="utf-8")
         repaired.write_text(programs["Repaired"].text, encoding="utf-8")
         with pytest.raises(diag.Refusal) as caught:
-            load(failing)
+            run(load(failing))
         assert {d.code for d in caught.value.diags} == {code}, str(caught.value)
         assert str(caught.value)
-        load(repaired)
+        run(load(repaired))
     assert programs or consoles or shown, f"{path.name}: nothing shows this code"
 
 

@@ -161,8 +161,9 @@ class Run:
                 for c in loop.carried:
                     self._own(c, before[c], axes)
             self.block(loop.body)
-            for c in loop.carried:
-                after = self.values[c.step]
+            # a step may be another's head, so that all steps are read before a head changes
+            steps = {c: self.values[c.step] for c in loop.carried}
+            for c, after in steps.items():
                 in_place = c in self._through and self._shared(c.head.tensor, axes)
                 if len(running) < len(trips) and not in_place:
                     after = self._mix(before[c], after, axes, running)

@@ -275,6 +275,7 @@ def _after_loop(
     if not isinstance(step, Node):
         return gone
     if step is head:
+        frame.builder.carry(draft, name, init, head, step)  # the body may read the head
         return init
     if step.type != init.type and head not in frame.builder.used:
         return gone  # a name used again for something else

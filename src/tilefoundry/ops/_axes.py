@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
+from tilefoundry.diag import refuse
 from tilefoundry.ir.access import WHOLE, AccessRelation, Coord, domain
 from tilefoundry.ir.dtype import F32, F64, DType
 from tilefoundry.ops import _movement
@@ -28,3 +30,10 @@ def along(shape: Shape, axes: Collection[int], *whole: int) -> AccessRelation:
 def statistics(dtype: DType) -> DType:
     """The dtype in which sums and exponentials over an axis are kept."""
     return F64 if dtype is F64 else F32
+
+
+def refuse_empty(op: str, kind: str, x: Any, axes: Iterable[int]) -> None:
+    """Refuse a torch tensor of which an open axis, now empty, must have a largest element."""
+    for axis in axes:
+        if not x.shape[axis]:
+            refuse("reduce-empty", None, op=op, kind=kind, axis=axis % x.dim())

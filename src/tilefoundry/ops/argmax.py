@@ -12,7 +12,7 @@ from tilefoundry.ir.access import WHOLE, AccessRelation, Coord, domain
 from tilefoundry.ir.dtype import I64
 from tilefoundry.ir.expr import bounds
 from tilefoundry.ir.types import Type
-from tilefoundry.ops._axes import axis_of
+from tilefoundry.ops._axes import axis_of, refuse_empty
 from tilefoundry.ops._elementwise import FLOATS, demand, over
 from tilefoundry.ops.base import Call, Op, Result, Shape, Work, work
 from tilefoundry.ops.signature import Attr, Operand, constant
@@ -42,6 +42,7 @@ class ArgMax(Op):
         return AccessRelation(dims, ((*here[:axis], WHOLE, *here[axis:]),), (here,))
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
+        refuse_empty("tf.argmax", "argmax", args[0], (attrs["axis"],))
         return args[0].argmax(attrs["axis"])
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:

@@ -12,6 +12,7 @@ from tilefoundry.ir.access import AccessRelation, domain
 from tilefoundry.ir.dtype import BOOL, I64
 from tilefoundry.ir.expr import bounds, product
 from tilefoundry.ir.types import TensorType, Type
+from tilefoundry.ops._axes import refuse_empty
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.propagate import Partial
 from tilefoundry.ops.signature import Attr, Operand, choice, constants, flag
@@ -96,6 +97,7 @@ class Reduce(Op):
         if kind in ("sum", "mean"):
             return getattr(torch, kind)(x, dim=axes, keepdim=keep)
         if kind in ("max", "min", "abs_max"):
+            refuse_empty("tf.reduce", kind, x, axes)
             pick = torch.amin if kind == "min" else torch.amax
             return pick(x.abs() if kind == "abs_max" else x, dim=axes, keepdim=keep)
         real = sorted((a % x.dim() for a in axes), reverse=True)

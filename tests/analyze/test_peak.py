@@ -192,3 +192,107 @@ def test_open_extents_stay_symbolic(program):
     assert str(peak.amount.value) == "768 * N"  # x, y and the sum: 3 * 256 B a row
     bound = {p.storage.name: p for p in made.priced(N=10).peaks}["gmem"]
     assert bound.amount.value == 7680
+
+
+@pytest.mark.parametrize(
+    "step, tiles",
+    [
+        ("a + 1.0", 2),  # x, and a written over itself
+        ("tf.matmul(a, a)", 3),  # x, a, and the product beside it
+        ("a + tf.transpose(a, (1, 0))", 3),  # element (i, j) is read after (j, i) is written
+        ("tf.softmax(a, 0)", 3),
+        ("tf.exp(a) + a", 3),  # x, a, exp(a); the sum over a
+        ("tf.matmul(tf.exp(a), a)", 4),  # x, a, exp(a), and the product
+    ],
+)
+def test_a_step_is_written_over_its_head_only_where_nothing_is_read_again(program, step, tiles):
+    body = f"""
+    @func
+    def f(x: Tensor[(128, 128), "f32"]):
+        a = tf.exp(x)
+        for i in range(4):
+            a = {step}
+        return a
+    """
+    assert peaks(program(body))["gmem"].amount.value == tiles * 64 * KB
+
+
+def test_a_start_that_the_loop_reads_is_not_overwritten(program):
+    # x, a, b, c of 64 KiB: b starts as a, and a is read at every step.
+    body = """
+    @func
+    def f(x: Tensor[(128, 128), "f32"]):
+        a = tf.exp(x)
+        for i in range(4):
+            b = a
+            for j in range(2):
+                c = b + a
+                b = c * 2.0
+            a = b
+        return a
+    """
+    assert peaks(program(body))["gmem"].amount.value == 4 * 64 * KB
+
+
+CALLED = """
+@func
+def f(x: Tensor[(N, 256), "f32"]):
+    a = tf.exp(x)
+    for i in range(3):
+        a = g(a)
+    return a
+
+@func
+def g(x: Tensor[(N, 256), "f32"], w: ConstTensor[(256, 256), "f32"]):
+    b = tf.exp(x)
+    c = x * b
+    return h(c + b)
+
+@func
+def h(x: Tensor[(N, 256), "f32"], w: ConstTensor[(256, 256), "f32"], v: ConstTensor[(256,), "f32"]):
+    return tf.matmul(x, w) + v
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_what_callees_hold_counts_in_the_caller(program, rows):
+    # Rows of 1 KiB. f: x, a. g: b, c, their sum. Fullest there, or in h: the sum, the product,
+    # its sum with v. w of 256 KiB is one weight, v takes 1 KiB.
+    case = program(CALLED, before='N = DimVar("n", 1, 64)')
+    peak = {p.storage.name: p for p in case.priced(n=rows).peaks}["gmem"]
+    assert peak.amount.value == 5 * rows * KB + 257 * KB
+
+
+def test_a_callee_that_does_not_fit_is_refused_in_the_caller(program):
+    # 256 * 256 * 4 B = 256 KiB of 227 KiB in each CTA.
+    body = """
+    @func
+    def f(x: Tensor[(256, 256), "f32"]):
+        return g(x)
+
+    @func
+    def g(x: Tensor[(256, 256), "f32"]):
+        with Mesh(("cta",), layout=(8,), names=("c",)) as cta:
+            s = tf.reshard(x, (256, 256), "smem")
+            e = tf.reshard(s, (256, 256), "gmem")
+        return e
+    """
+    report = program(body, cta=8).report("memory")
+    assert [d.code for d in report.findings] == ["capacity-exceeded"]
+    assert report.findings[0].fields["needs"] == "256.00KB"
+
+
+@pytest.mark.parametrize("families", [("memory",), ("compute-cost", "memory", "roofline")])
+def test_values_without_elements_take_nothing(program, families):
+    body = """
+    @func
+    def f(x: Tensor[(N, 0), "f32"], y: Tensor[(64, 0), "f32"]):
+        out = tf.empty(Tensor[(64, 0), "f32"])
+        with Mesh(("cta",), layout=(4,), names=("c",)) as cta:
+            for i in range(cta.c, 61, 4):
+                out = tf.insert_slice(out, tf.exp(y[i:i + 3, :]), (i, 0))
+        return x + 1.0, out
+    """
+    case = program(body, cta=4, before='N = DimVar("n", 1, 64)')
+    rows = case.head("footprint", *families)
+    assert rows and {r.get("read", r.get("written")) for r in rows} == {0}

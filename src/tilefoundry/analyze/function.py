@@ -19,6 +19,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, Expr, OpenDim, Sym
 from tilefoundry.ir.node import CALL, PARAM, Node, nodes
 from tilefoundry.ir.program import Func, Module
+from tilefoundry.ir.types import TensorType
 from tilefoundry.ops.base import Context
 from tilefoundry.targets import Target
 
@@ -78,7 +79,20 @@ class Priced:
 
     @cached_property
     def peaks(self) -> list[Peak]:
-        return peaks(self.program)
+        calls = {site: callee.peaks for site, callee in self._callees()}
+        return peaks(self.program, calls, self._weights)
+
+    @cached_property
+    def _weights(self) -> dict[str, TensorType]:
+        """Weights that only callees name, by name: one name is one tensor."""
+        out: dict[str, TensorType] = {}
+        for site, callee in self._callees():
+            given = arguments(site.node)
+            func = callee.program.func
+            out |= {p.name: p.tensor for p in func.params if p.name in func.weights - given.keys()}
+            out |= callee._weights
+        mine = self.program.func.weights
+        return {name: type for name, type in out.items() if name not in mine}
 
     @cached_property
     def occupancy(self) -> Occupancy | None:

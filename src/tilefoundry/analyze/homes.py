@@ -38,7 +38,7 @@ class Home:
     def name(self) -> str:
         """The author's name of the first named value that lives here."""
         found = next((n.name for n in self.nodes if n.name), "")
-        return found or f"<{self.founder.op.name}>"
+        return found or f"<{self.founder.attrs.get('func', self.founder.op.name)}>"
 
 
 class Homes:
@@ -132,7 +132,20 @@ class Homes:
         if made is None or own is None or own is head or own in self._claimed:
             return False
         self._claimed.add(own)
-        return loop in made.nest and own.founder.op is not PARAM and head.needed <= made.at
+        if loop not in made.nest or own.founder.op is PARAM:
+            return False
+        # the place is occupied from its founder on, which may still read the head
+        return head.needed < own.first or (
+            head.needed == own.first
+            and elementwise(own.founder)
+            and self._read_alike(own.founder, head)
+        )
+
+    def _read_alike(self, node: Node, home: Home) -> bool:
+        """``node`` reads one value at most of those in ``home``, and not re-arranged, so that
+        each element can be overwritten when it has been read."""
+        held = {a for a in node.args if self.of.get(a) is home}
+        return len(held) <= 1 and all(a.op.name not in VIEWS for a in held)
 
     def _merge(self, gone: Home, kept: Home) -> None:
         for node in gone.nodes:
@@ -163,7 +176,9 @@ class Homes:
             return destination(node)
         if name == "cast" or (self.in_place and elementwise(node)):
             for arg in node.args:
-                if self._dies(arg, site) and _fits(node, arg):
+                beside = [a for a in node.args if a is not arg and self.of.get(a)]
+                alone = all(self.of[a] is not self.of.get(arg) for a in beside)
+                if alone and self._dies(arg, site) and _fits(node, arg):
                     return arg
         return None
 

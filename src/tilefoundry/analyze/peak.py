@@ -6,17 +6,18 @@ storage has a limit of its own there (registers of a thread).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from tilefoundry.analyze.figure import EXACT, LOWER, Figure, undecided
-from tilefoundry.analyze.flow import VIEWS
+from tilefoundry.analyze.flow import VIEWS, Site
 from tilefoundry.analyze.homes import Home, Homes
 from tilefoundry.analyze.program import Program, types_of
 from tilefoundry.ir.expr import Dim, Expr, bounds, maximum
-from tilefoundry.ir.mesh import Axis
-from tilefoundry.ir.node import PARAM
+from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.ir.node import PARAM, Node
+from tilefoundry.ir.types import TensorType
 from tilefoundry.targets import Storage
 
 MOST_CANDIDATES = 32
@@ -36,15 +37,26 @@ class Resident:
     each: Dim
 
 
+@dataclass(frozen=True)
+class Called:
+    """What a call takes of a storage while it runs, beside its arguments: as authored, and
+    with lowering in place."""
+
+    amount: Figure
+    in_place: Figure
+
+
 @dataclass
 class Peak:
     """The peak of one storage. ``level`` is the pool's (None: the device); ``at`` the
-    statement; ``held`` what is alive there, largest first."""
+    statement; ``held`` what is alive there, largest first. ``inside`` leaves the parameters
+    out: they are the caller's."""
 
     storage: Storage
     level: str | None
     amount: Figure
     in_place: Figure
+    inside: Called
     at: int = 0
     held: list[Resident] = field(default_factory=list)
     each: Figure | None = None
@@ -99,20 +111,68 @@ def _granules(size: Dim, storage: Storage) -> Dim:
     return size if not unit else -((-size) // int(unit)) * int(unit)
 
 
-def peaks(program: Program) -> list[Peak]:
-    """The peak of every storage that the program uses, nearest to the units first."""
+def peaks(
+    program: Program, calls: Mapping[Site, Sequence[Peak]], weights: Mapping[str, TensorType]
+) -> list[Peak]:
+    """The peak of every storage that the program or what it calls uses, nearest to the units
+    first. ``weights`` of the callees are held throughout, beside the function's own."""
     out: list[Peak] = []
     for storage in reversed(list(program.target.storages.values())):
-        found = residents(program, program.homes, storage)
-        if not found:
+        inner = {s: p.inside for s, found in calls.items() for p in found if p.storage == storage}
+        own = residents(program, program.homes, storage)
+        less = residents(program, program.in_place, storage)
+        held = [_whole(program, n, t) for n, t in weights.items() if t.storage == storage.name]
+        if not own and not inner and not held:
             continue
-        amount, at, alive = sweep(found, lambda r: r.pooled)
-        less, _, _ = sweep(residents(program, program.in_place, storage), lambda r: r.pooled)
-        peak = Peak(storage, storage.pool or storage.level, amount, less, at, alive)
-        if storage.level and storage.unit_limit and any(_single(storage, r) for r in found):
-            _per_unit(program, peak, found)
+        made = [r for r in own if r.home.founder.op is not PARAM]
+        made_less = [r for r in less if r.home.founder.op is not PARAM]
+        amounts = {s: c.amount for s, c in inner.items()}
+        amounts_less = {s: c.in_place for s, c in inner.items()}
+        inside = Called(
+            _most(program, storage, made, amounts)[0],
+            _most(program, storage, made_less, amounts_less)[0],
+        )
+        amount, at, alive = _most(program, storage, own + held, amounts)
+        best, _, _ = _most(program, storage, less + held, amounts_less)
+        peak = Peak(storage, storage.pool or storage.level, amount, best, inside, at, alive)
+        if storage.level and storage.unit_limit and any(_single(storage, r) for r in own):
+            _per_unit(program, peak, own)
+        for fuller in (p for found in calls.values() for p in found if p.storage == storage):
+            if fuller.each and (peak.each is None or _more(fuller.each, peak.each)):
+                peak.each, peak.each_held = fuller.each, fuller.each_held
         out.append(peak)
     return out
+
+
+def _most(
+    program: Program,
+    storage: Storage,
+    found: list[Resident],
+    inner: Mapping[Site, Figure],
+) -> tuple[Figure, int, list[Resident]]:
+    """The sweep of ``found``, each call taking what ``inner`` says while it runs."""
+    running: list[Resident] = []
+    for site, figure in inner.items():
+        if figure.value is None:
+            return figure, 0, []
+        own = [r for r in found if site.node in r.home.nodes and r.home.first == site.at]
+        result: Dim = 0
+        for r in own:  # what the callee returns is counted as its result already
+            result = result + r.pooled
+        copies = prod(a.extent for a in program.distinct(site)) if storage.level is None else 1
+        more = maximum(figure.value * copies - result, 0)
+        if more != 0:
+            home = Home(site.node, 1, site.at, site.at)
+            running.append(Resident(home, more, more))
+    return sweep(found + running, lambda r: r.pooled)
+
+
+def _whole(program: Program, name: str, type: TensorType) -> Resident:
+    """A weight that only callees name."""
+    size = program.nbytes(type)
+    node = Node(PARAM, (), {}, type, None, Mesh(), name)
+    home = Home(node, 1, 0, program.flow.end, nodes=[node])
+    return Resident(home, size, size)
 
 
 def _single(storage: Storage, r: Resident) -> bool:
@@ -156,6 +216,8 @@ def sweep(
     found: list[Resident], size: Callable[[Resident], Dim]
 ) -> tuple[Figure, int, list[Resident]]:
     """The largest sum over statements, where it is reached first, and what is alive there."""
+    if not found:
+        return Figure(0, EXACT), 0, []
     edges: dict[int, Dim] = {}
     for r in found:
         n: Dim = size(r)

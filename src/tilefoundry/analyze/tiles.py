@@ -183,6 +183,8 @@ def footprint(program: Program, access: Access) -> Figure:
     """
     demand_closed(access.keys)
     total = access.size
+    if not total:
+        return Figure(0, EXACT)
     precision = EXACT
     for group in _groups(program, access):
         seen = _values(program, access, group)

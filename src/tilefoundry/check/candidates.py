@@ -15,9 +15,10 @@ from tilefoundry.targets.contract.legality import Fit, Unmet, judge
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.registry import Contract, contracts
 from tilefoundry.targets.contract.render import spelled
+from tilefoundry.targets.contract.unit import CopyInstr
 
-MOVES = ("reshard", "slice", "insert_slice", "schedule", "empty", "local")
-"""Not sites: placement, and what already has an instruction."""
+PLACED = ("slice", "insert_slice", "schedule", "empty", "local")
+"""Not sites: views, the place of a value, and what already has an instruction."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,21 @@ def sites(module: Module, func: str) -> list[Site]:
     """Sites of one function (all functions if ``func`` is empty), in program order."""
     if module.target is None:
         refuse("candidates-no-target", module.span, module=module.name)
-    known = contracts(module.target.load())
+    target = module.target.load()
+    known = contracts(target)
     chosen = [module.funcs[func]] if func else list(module.funcs.values())
     out: list[Site] = []
     for f in chosen:
         for node in nodes(f.body):
-            if not hasattr(node.op, "params") or node.op.name in MOVES:
+            if not hasattr(node.op, "params") or node.op.name in PLACED:
                 continue
-            site = _site(f.name, node, known)
+            site = _site(f.name, node, known, target.levels[-1])
             if site is not None:
                 out.append(site)
     return out
 
 
-def _site(func: str, node: Node, known: Sequence[Contract]) -> Site | None:
+def _site(func: str, node: Node, known: Sequence[Contract], level: str) -> Site | None:
     if not isinstance(node.type, TensorType):
         return None
     types = tuple(None if n is None else seen(n.tensor, node.mesh) for n in operands(node))
@@ -68,8 +70,13 @@ def _site(func: str, node: Node, known: Sequence[Contract]) -> Site | None:
         if isinstance(contract, MmaAtom):
             if node.op.name == "matmul" and all(t and t.rank == 2 for t in types):
                 tried.append(Candidate(contract, _mma(contract, node, types)))
+        elif isinstance(contract, CopyInstr):
+            source = next((t.storage for t in types if t), "")
+            if node.op.name == "reshard" and source != node.type.storage:
+                answer = contract.judge(level, node.mesh, source, node.type.storage)
+                tried.append(Candidate(contract, answer))
         elif node.op.name in contract.ops:
-            tried.append(Candidate(contract, contract.judge(node.mesh, types, node.type)))
+            tried.append(Candidate(contract, contract.judge(level, node.mesh, types, node.type)))
     return Site(func, node, types, tuple(tried)) if tried else None
 
 

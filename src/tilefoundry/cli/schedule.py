@@ -59,7 +59,9 @@ def facts(instruction: str | None, target_id: str, out: str | None, as_json: boo
         emit({"target": target.id, "instructions": text.split()}, text, as_json, out)
         return
     contract = find_contract(target, instruction.removeprefix("T."))
-    emit(facts_record(contract, target.id), facts_text(contract, target.id), as_json, out)
+    level = target.levels[-1]
+    record = facts_record(contract, target.id, level)
+    emit(record, facts_text(contract, target.id, level), as_json, out)
 
 
 @command.command(

@@ -74,7 +74,7 @@ class Reshape(Op):
         """The result's shape with -1 resolved; refuses another number of elements."""
         x, new = call.arg(0), call.attrs["new_shape"]
         holes = [n for n, e in enumerate(new) if e == -1]
-        if len(holes) > 1 or any(bounds(e)[0] < 0 for e in new if e != -1):
+        if len(holes) > 1 or any(bounds(e)[1] < 0 for e in new if e != -1):
             self._misfit(call)
         if not holes:
             if product(new) != x.size:

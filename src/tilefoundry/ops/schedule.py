@@ -57,6 +57,9 @@ class Schedule(Op):
         assert op is not None
         inner, dst = self._split(call, op, attrs)
         made = op.infer(inner)
+        if isinstance(made, TensorType):
+            held = [a for a in inner.args if a is not None]
+            self._contract(call, call.attrs["op"], [*held, dst or made])
         if dst is None or not isinstance(made, TensorType):
             return made
         if (dst.shape, dst.dtype) != (made.shape, made.dtype):
@@ -86,7 +89,14 @@ class Schedule(Op):
                 kind=kind,
                 shape=shape_text(src.shape),
             )
+        self._contract(call, call.attrs["op"], [src, dst])
         return dst
+
+    def _contract(self, call: Call, instr: Any, operands: list[TensorType]) -> Any:
+        """The use is legal by the instruction's contract, where the target has contracts."""
+        if call.context.contract is None:
+            return None
+        return call.context.contract(instr, call.mesh, operands, call.span)
 
     def _mma(self, call: Call) -> TensorType:
         self._count(call, "(accumulator, lhs, rhs)", 3, 3)
@@ -102,10 +112,10 @@ class Schedule(Op):
 
     def _legal(self, call: Call, operands: list[TensorType]) -> None:
         """The contract is met, and what is written of the repeats is what follows from it."""
-        if call.context.contract is None:
-            return
         instr = call.attrs["op"]
-        fit = call.context.contract(instr.get("atom", instr), call.mesh, operands, call.span)
+        fit = self._contract(call, instr.get("atom", instr), operands)
+        if fit is None:
+            return
         repeat, order = call.attrs["repeat"], call.attrs["order"]
         if repeat is not None and tuple(repeat) != fit.repeat:
             call.refuse("schedule-repeat", instr=instr, derived=fit.repeat, written=tuple(repeat))

@@ -14,6 +14,7 @@ from typing import Any
 from tilefoundry.ir.expr import Dim, symbols
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
+from tilefoundry.layout import compact_strides
 from tilefoundry.targets.contract.pattern import (
     Env,
     FragmentPattern,
@@ -102,7 +103,7 @@ def arranged(atom: MmaAtom, mesh: Mesh) -> str:
     shape = (*(("g",) if not mesh.at(pattern.level) else ()), *pattern.shape)
     names = ("group", *(f"u{n}" for n in range(len(pattern.shape))))
     count = mesh.count(pattern.level) if mesh.at(pattern.level) else 0
-    strided = pattern.strides != _row_major(pattern.shape)
+    strided = pattern.strides != compact_strides(pattern.shape)
     if not count:
         shape = ("g", *pattern.shape)
         steps = (pattern.units, *pattern.strides)
@@ -116,15 +117,6 @@ def arranged(atom: MmaAtom, mesh: Mesh) -> str:
     what = f'("{pattern.level}",)' if not count else "threads"
     quoted = ", ".join(f'"{n}"' for n in names)
     return f"with Mesh({what}, layout={layout}, names=({quoted})) as compute:"
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    steps: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        steps.insert(0, step)
-        step *= extent
-    return tuple(steps)
 
 
 def judge(

@@ -293,6 +293,7 @@ class MmaAtom:
     completion: str = "none"
     proxy: str = "generic"
     source: str = ""
+    meaning = "mma"
     rank: int = 0
     """Place in reports: smaller first."""
     lets: tuple[tuple[str, Dim], ...] = ()

@@ -1,4 +1,5 @@
-"""Contracts by target: every file of a family's ``instr`` folder declares some."""
+"""Contracts by target: every file of an ``instr`` folder declares some; ``generic`` holds
+those that all targets have."""
 
 from __future__ import annotations
 
@@ -8,20 +9,32 @@ from pathlib import Path
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.unit import UnitInstr
+from tilefoundry.targets.contract.unit import CopyInstr, UnitInstr
 from tilefoundry.targets.target import Target
 
-Contract = MmaAtom | UnitInstr
+Contract = MmaAtom | UnitInstr | CopyInstr
+GENERIC = "generic"
+TARGETS = Path(__file__).parents[1]
 
 
 @cache
-def declared(family: str) -> tuple[Contract, ...]:
-    """All contracts of a family, in the order of its files and of each file."""
-    folder = Path(__file__).parents[1] / family / "instr"
+def _in_folder(family: str) -> tuple[Contract, ...]:
     out: list[Contract] = []
-    for path in sorted(folder.glob("[a-z]*.py")):
+    for path in sorted((TARGETS / family / "instr").glob("[a-z]*.py")):
         out += import_module(f"tilefoundry.targets.{family}.instr.{path.stem}").CONTRACTS
-    return tuple(sorted(out, key=lambda c: c.rank))
+    return tuple(out)
+
+
+def declared(family: str) -> tuple[Contract, ...]:
+    """All contracts of a family and the generic ones, in the order of reports."""
+    return tuple(sorted((*_in_folder(family), *_in_folder(GENERIC)), key=lambda c: c.rank))
+
+
+@cache
+def every_contract() -> dict[str, Contract]:
+    """Every contract of every family, by path."""
+    families = sorted(p.parent.name for p in TARGETS.glob("*/instr"))
+    return {c.path: c for family in families for c in declared(family)}
 
 
 def contracts(target: Target) -> tuple[Contract, ...]:

@@ -15,7 +15,7 @@ from tilefoundry.targets.contract.pattern import (
     SwitchPattern,
     TensorPattern,
 )
-from tilefoundry.targets.contract.unit import UnitInstr
+from tilefoundry.targets.contract.unit import CopyInstr, UnitInstr, any_units
 
 ENUMS = {"form": "Form", "a_major": "Major", "b_major": "Major"}
 """Parameters whose values are spelled as members, ``Form.SS``."""
@@ -27,10 +27,10 @@ def spelled(parameter: str, value: str) -> str:
     return f"{owner}.{value}" if owner else value
 
 
-def facts_text(atom: MmaAtom | UnitInstr, target: str) -> str:
+def facts_text(atom: MmaAtom | UnitInstr | CopyInstr, target: str, level: str) -> str:
     """The whole contract, in lines that can be grepped."""
-    if isinstance(atom, UnitInstr):
-        return _unit_text(atom, target)
+    if not isinstance(atom, MmaAtom):
+        return _plain_text(atom, target, level)
     lines = [
         f"T.{atom.path}",
         f"  target             {target}",
@@ -53,17 +53,29 @@ def facts_text(atom: MmaAtom | UnitInstr, target: str) -> str:
     return "\n".join(lines)
 
 
-def _unit_text(instr: UnitInstr, target: str) -> str:
-    return "\n".join(
-        [
-            f"T.{instr.path}",
-            f"  target             {target}",
-            f"  execution mesh     {instr.mesh_text()}",
-            f"  implements         {' '.join(f'tf.{op}' for op in instr.ops)}",
-            f"  operands           in {' or '.join(instr.storages)}, as the units hold them",
-            f"  source             {instr.source}",
-        ]
-    )
+def _plain(atom: UnitInstr | CopyInstr, target: str, level: str) -> dict[str, Any]:
+    """What there is to say of an instruction without a fixed tile, by label."""
+    words: dict[str, Any] = {"target": target}
+    if atom.capability:
+        words["target capability"] = atom.capability
+    words["execution mesh"] = any_units(level)
+    if isinstance(atom, UnitInstr):
+        words["implements"] = [f"tf.{op}" for op in atom.ops]
+        words["operands"] = f"in {' or '.join(atom.storages)}, as the units hold them"
+    else:
+        words["moves"] = atom.moves_text()
+        words["completion"] = f"{' or '.join(atom.completion)}; {atom.proxy} proxy"
+    if atom.source:
+        words["source"] = atom.source
+    return words
+
+
+def _plain_text(atom: UnitInstr | CopyInstr, target: str, level: str) -> str:
+    lines = [f"T.{atom.path}"]
+    for label, value in _plain(atom, target, level).items():
+        text = " ".join(value) if isinstance(value, list) else value
+        lines.append(f"  {label:<17}  {text}")
+    return "\n".join(lines)
 
 
 def _completion(atom: MmaAtom) -> str:
@@ -138,16 +150,13 @@ def _order(modes: Iterable[int]) -> str:
     return ", ".join(map(str, modes))
 
 
-def facts_record(atom: MmaAtom | UnitInstr, target: str) -> dict[str, Any]:
+def facts_record(atom: MmaAtom | UnitInstr | CopyInstr, target: str, level: str) -> dict[str, Any]:
     """The contract as a record; the text's lines stand in it too."""
-    if isinstance(atom, UnitInstr):
+    if not isinstance(atom, MmaAtom):
+        plain = _plain(atom, target, level)
         return {
             "instruction": f"T.{atom.path}",
-            "target": target,
-            "mesh": atom.mesh_text(),
-            "implements": [f"tf.{op}" for op in atom.ops],
-            "storages": list(atom.storages),
-            "source": atom.source,
+            **{k.replace(" ", "_"): v for k, v in plain.items()},
         }
     return {
         "instruction": f"T.{atom.path}",

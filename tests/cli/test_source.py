@@ -77,3 +77,11 @@ def test_malformed_options(parse, given):
         parse(given)
     assert [d.code for d in caught.value.diags] == ["option-malformed"]
     assert given[-1] in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["Exception", "BaseException", "SystemExit", "GeneratorExit"])
+def test_a_file_that_raises_anything_is_the_authors(tmp_path, command, kind):
+    (tmp_path / "raises.py").write_text(f"class Own({kind}): pass\nraise Own('no')\n")
+    answer = command("analyze", "raises.py")
+    assert answer.code == 1 and "Traceback" not in answer.stderr
+    assert "raises.py:2: refused [source-failed]" in answer.stderr

@@ -72,7 +72,9 @@ def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, 
     except Refusal as refusal:
         where = _where(path, refusal)
         raise Refusal(*(d if d.span else replace(d, span=where) for d in refusal.diags)) from None
-    except (Exception, SystemExit) as error:  # the author's own code: any failure is theirs
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the author's own code: any failure is theirs
         refuse("source-failed", _where(path, error), why=f"{type(error).__name__}: {error}")
     finally:
         with suppress(ValueError):  # the file may have changed the path itself

@@ -169,3 +169,27 @@ def test_against_running_the_loops(made):
     assert found.total([p, q]) == sum(expected.values())
     assert {k: found.at({p: k[0], q: k[1]}) for k in expected} == expected
     assert max(expected.values()) == max(found.at({p: a, q: b}) for a, b in expected)
+
+
+def test_a_last_tile_that_is_smaller_counts_what_it_has(program):
+    # 1000 columns in tiles of 300: 300, 300, 300, 100. Each is read once, by each of 8 CTAs
+    # where it is brought to their own storage; a tile takes 256 * 300 * 4 B at most.
+    body = """
+    @func
+    def f(x: Tensor[(256, 1000), "f32"]):
+        acc = tf.zeros(Tensor[(256, 1), "f32"])
+        for i in range(2):
+            for k in tf.tile(1000, 300):
+                acc = acc + tf.reduce(tf.exp(x[:, k]), (1,), True, "sum")
+        return acc
+    """
+    case = program(body)
+    priced = case.priced()
+    assert priced.cost["special", "f32"].executed.value == 2 * 256 * 1000
+    assert priced.cost["float", "f32"].executed.value == 2 * (256 * 1000 + 4 * 256)
+    (exp,) = [m for m in priced.traffic.moves if m.value.op.name == "slice"]
+    assert exp.executed.value == 2 * 256 * 1000 * 4
+    (peak,) = priced.peaks
+    # x, acc, exp of one tile, its sum
+    assert peak.amount.value == 256 * 4 * (1000 + 1 + 300 + 1)
+    assert not case.report("compute-cost", "memory").undecided

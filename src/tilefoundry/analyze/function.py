@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tilefoundry.analyze.access import READ, WRITE
-from tilefoundry.analyze.figure import EXACT, LOWER, Binding, Figure, Undecidable, undecided
+from tilefoundry.analyze.figure import EXACT, LOWER, Binding, Figure, Undecidable, joined, undecided
 from tilefoundry.analyze.flow import Site
 from tilefoundry.analyze.occupancy import Occupancy, occupancy
 from tilefoundry.analyze.peak import Peak, peaks
@@ -126,10 +126,6 @@ class Priced:
 
     # ---- with callees
 
-    def times(self, site: Site) -> Dim:
-        """How often a call is made in all."""
-        return self.program.trips(site.nest).total(self.program.distinct(site))
-
     def _callees(self) -> list[tuple[Site, Priced]]:
         return [(s, self.calls[s.node]) for s in self.program.flow.sites if s.node in self.calls]
 
@@ -140,7 +136,7 @@ class Priced:
         for site, callee in self._callees():
             for kind, cost in callee.cost.items():
                 old = out.get(kind, Cost())
-                new = self._scaled(site, cost)
+                new = self.scaled(site, cost)
                 out[kind] = Cost(
                     old.logical + new.logical,
                     old.executed + new.executed,
@@ -148,19 +144,27 @@ class Priced:
                 )
         return out
 
-    def _scaled(self, site: Site, cost: Cost) -> Cost:
+    def scaled(self, site: Site, cost: Cost) -> Cost:
+        """``cost`` of one call, over all calls that ``site`` makes."""
+        return Cost(*(self._calling(site, x) for x in (cost.logical, cost.executed, cost.per_unit)))
+
+    def _calling(self, site: Site, each: Figure) -> Figure:
+        """A figure of one call, which may depend on the step, over all calls."""
+        if each.value is None:
+            return each
         try:
-            n = self.times(site)
+            made = self.program.summed(site.nest, each.value)
         except Undecidable as why:
-            return Cost(*(3 * [undecided(why.reason)]))
-        return Cost(*(_times(x, n) for x in (cost.logical, cost.executed, cost.per_unit)))
+            return undecided(why.reason)
+        total = made.total(self.program.distinct(site))
+        return Figure(total, joined((each.precision, made.precision)), each.reason)
 
     def moved(self, storage: str, way: str) -> tuple[Figure, Figure]:
         """Logical and executed bytes, callees included."""
         logical, executed = self.traffic.total(storage, way)
         for site, callee in self._callees():
             a, b = callee.moved(storage, way)
-            made = self._scaled(site, Cost(a, b))
+            made = self.scaled(site, Cost(a, b))
             logical, executed = logical + made.logical, executed + made.executed
         return logical, executed
 
@@ -201,10 +205,11 @@ class Priced:
             for name, amount in read.items():
                 home = homes.get(args[name]) if name in args else None
                 if name not in args or (home and home.founder.op is PARAM):
-                    _keep(reads, home.name if home else name, amount)
+                    _keep(reads, home.name if home else name, _one_call(program, amount))
             if homes.get(site.node) in returned:
                 for name, amount in written.items():
-                    _keep(writes, f"{callee.program.func.name}.{name}", amount)
+                    made = _one_call(program, amount)
+                    _keep(writes, f"{callee.program.func.name}.{name}", made)
         return reads, writes
 
 
@@ -220,9 +225,25 @@ def _keep(table: dict[str, Figure], name: str, amount: Figure) -> None:
 def _least(program: Program, move: Move) -> Figure:
     """Bytes of one execution that are distinct whatever the data is."""
     found = program.nbytes(move.touch.type, (program.bind(move.touch.least),))
+    most = program.most(found)
+    if most.value is None:
+        return most
+    if most.precision != EXACT:  # no step is known to touch as much
+        return Figure(0, LOWER)
+    found = most.value
     home = program.homes.of[move.value]
     whole = program.nbytes(first_type(home.founder))
     return Figure(found, EXACT if found == whole else LOWER)
+
+
+def _one_call(program: Program, amount: Figure) -> Figure:
+    """What the largest of the calls touches, where calls touch parts of different sizes."""
+    if amount.value is None:
+        return amount
+    most = program.most(amount.value)
+    if most.value == amount.value:
+        return amount
+    return Figure(most.value, LOWER) if most.precision == EXACT else Figure(0, LOWER)
 
 
 def _distinct(program: Program, access: Access) -> Figure:
@@ -230,10 +251,6 @@ def _distinct(program: Program, access: Access) -> Figure:
         return footprint(program, access)
     except Undecidable as why:
         return undecided(why.reason)
-
-
-def _times(x: Figure, n: Dim) -> Figure:
-    return x if x.value is None else Figure(x.value * n, x.precision, x.reason)
 
 
 def price(

@@ -72,7 +72,7 @@ class Listing:
             if type.digits:
                 items.append(word("local", shape_text(type.local_shape)))
             items.append(word("storage", type.storage))
-            items.append(number("bytes", Figure(self.program.local_bytes(type)), BYTE))
+            items.append(number("bytes", self.program.most(self.program.local_bytes(type)), BYTE))
             if node.mesh.axes:
                 items += _units(node.mesh)
             self.add(node.span.line, Line("value", tuple(items)))
@@ -115,7 +115,8 @@ class Listing:
                 self._at(site, Line("compute", items))
             if site.node in self.priced.calls:
                 callee = self.priced.calls[site.node]
-                for kind, cost in callee.cost.items():
+                for kind, each in callee.cost.items():
+                    cost = self.priced.scaled(site, each)
                     items = (
                         word("call", callee.program.func.name),
                         word("kind", ".".join(kind)),
@@ -138,7 +139,7 @@ class Listing:
             for move in self.priced.traffic.by_node.get(site.node, ()):
                 if move.storage not in timed:
                     continue
-                self._at(site, _traffic(move))
+                self._at(site, _traffic(self.program, move))
                 for window in by_move.get(move, ()):
                     self._at(site, _window(window, self.priced.cache_bytes))
         for peak in self.priced.peaks:
@@ -204,12 +205,12 @@ def _op(node: Node) -> str:
     return node.op.name if node.op is not CALL else str(node.attrs["func"])
 
 
-def _traffic(move: Move) -> Line:
+def _traffic(program: Program, move: Move) -> Line:
     node = move.value
     items = (
         word("value", node.name or "_"),
         word("storage", move.storage),
-        Item("part", move.part, BYTE),
+        number("part", program.most(move.part), BYTE),
         number("logical", move.logical, BYTE),
         number("executed", move.executed, BYTE),
         *precise(move.logical, move.executed),

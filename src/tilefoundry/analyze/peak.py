@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tilefoundry.analyze.figure import EXACT, LOWER, Figure, undecided
+from tilefoundry.analyze.figure import EXACT, LOWER, Figure, Undecidable, joined, undecided
 from tilefoundry.analyze.flow import VIEWS, Site
 from tilefoundry.analyze.homes import Home, Homes
 from tilefoundry.analyze.program import Program, types_of
-from tilefoundry.ir.expr import Dim, Expr, bounds, maximum
+from tilefoundry.analyze.sums import Largest
+from tilefoundry.ir.expr import Dim, Expr, bounds, maximum, substitute
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.node import PARAM, Node
 from tilefoundry.ir.types import TensorType
@@ -138,8 +139,11 @@ def peaks(
         if storage.level and storage.unit_limit and any(_single(storage, r) for r in own):
             _per_unit(program, peak, own)
         for fuller in (p for found in calls.values() for p in found if p.storage == storage):
-            if fuller.each and (peak.each is None or _more(fuller.each, peak.each)):
-                peak.each, peak.each_held = fuller.each, fuller.each_held
+            if fuller.each is None or fuller.each.value is None:
+                continue
+            each = program.most(fuller.each.value)
+            if peak.each is None or _more(each, peak.each):
+                peak.each, peak.each_held = each, fuller.each_held
         out.append(peak)
     return out
 
@@ -164,7 +168,7 @@ def _most(
         if more != 0:
             home = Home(site.node, 1, site.at, site.at)
             running.append(Resident(home, more, more))
-    return sweep(found + running, lambda r: r.pooled)
+    return sweep(program, found + running, lambda r: r.pooled)
 
 
 def _whole(program: Program, name: str, type: TensorType) -> Resident:
@@ -188,7 +192,7 @@ def _per_unit(program: Program, peak: Peak, found: list[Resident]) -> None:
         mine = [
             r for r in found if sets[r.home.mesh.at(level)] >= units and _single(peak.storage, r)
         ]
-        amount, _, alive = sweep(mine, lambda r: r.each)
+        amount, _, alive = sweep(program, mine, lambda r: r.each)
         if best is None or _more(amount, best[0]):
             best = amount, alive
     if best:
@@ -213,9 +217,10 @@ def _more(a: Figure, b: Figure) -> bool:
 
 
 def sweep(
-    found: list[Resident], size: Callable[[Resident], Dim]
+    program: Program, found: list[Resident], size: Callable[[Resident], Dim]
 ) -> tuple[Figure, int, list[Resident]]:
-    """The largest sum over statements, where it is reached first, and what is alive there."""
+    """The largest sum over statements and the steps of their loops, where it is reached
+    first, and what is alive there, in sizes of that step."""
     if not found:
         return Figure(0, EXACT), 0, []
     edges: dict[int, Dim] = {}
@@ -223,25 +228,39 @@ def sweep(
         n: Dim = size(r)
         edges[r.home.first] = edges.get(r.home.first, 0) + n
         edges[r.home.last + 1] = edges.get(r.home.last + 1, 0) - n
-    sums: dict[Dim, int] = {}
+    sums: dict[Dim, tuple[int, Largest]] = {}
     now: Dim = 0
     for at in sorted(edges):
         now = now + edges[at]
-        if now not in sums:
-            sums[now] = at
+        try:
+            most = program.largest(now)
+        except Undecidable as why:
+            return undecided(why.reason), 0, []
+        assert most.figure.value is not None
+        sums.setdefault(most.figure.value, (at, most))
     kept = _largest(list(sums))
+    precision = joined(sums[n][1].figure.precision for n in kept)
     if 1 < len(kept) <= MOST_NAMED:
-        return Figure(maximum(*kept), EXACT), 0, []
+        return Figure(maximum(*kept), precision), 0, []
     if len(kept) != 1:
         reason = "which moment is fullest depends on open extents; bind them with --dim"
         return undecided(reason), 0, []
-    (most,) = kept
-    at = sums[most]
-    alive = [r for r in found if r.home.first <= at <= r.home.last]
+    at, most = sums[kept[0]]
+    alive = [_at(program, r, most) for r in found if r.home.first <= at <= r.home.last]
     sizes = {r: n for r in alive if isinstance(n := size(r), int)}
     if len(sizes) == len(alive):
         alive.sort(key=lambda r: -sizes[r])
-    return Figure(most, EXACT), at, alive
+    return Figure(kept[0], precision), at, alive
+
+
+def _at(program: Program, r: Resident, most: Largest) -> Resident:
+    """``r`` at the step that ``most`` is of; at its own largest if no step is known."""
+
+    def then(amount: Dim) -> Dim:
+        found = program.most(substitute(amount, most.at)).value
+        return 0 if found is None else found
+
+    return Resident(r.home, then(r.pooled), then(r.each))
 
 
 def _largest(sums: list[Dim]) -> list[Dim]:

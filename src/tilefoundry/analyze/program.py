@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from functools import cached_property
 from math import prod
 
-from tilefoundry.analyze.figure import Binding, Undecidable
+from tilefoundry.analyze.figure import Binding, Figure, Undecidable, undecided
 from tilefoundry.analyze.flow import UPDATES, Flow, Site, flow
 from tilefoundry.analyze.homes import Homes
+from tilefoundry.analyze.sums import Largest, Sum, largest, moves, summed
 from tilefoundry.analyze.trips import ONCE, Trips, trips
 from tilefoundry.ir.expr import Dim, LoopVar, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
@@ -33,6 +34,8 @@ class Program:
         self.flow: Flow = flow(func)
         self._trips: dict[tuple[Loop, ...], Trips | Undecidable] = {(): ONCE}
         self._splits: dict[Node, frozenset[Axis]] = {}
+        self._sums: dict[tuple[tuple[Loop, ...], Dim], Sum] = {}
+        self._largest: dict[Dim, Largest] = {}
 
     @cached_property
     def homes(self) -> Homes:
@@ -78,6 +81,29 @@ class Program:
         if isinstance(found, Undecidable):
             raise found
         return found
+
+    def summed(self, nest: tuple[Loop, ...], amount: Dim) -> Sum:
+        """``amount`` at every trip of ``nest``; raises :class:`Undecidable`."""
+        if not moves(amount, (x.var for x in nest)):
+            return Sum(((amount, self.trips(nest)),))
+        if (nest, amount) not in self._sums:
+            self._sums[nest, amount] = summed(nest, self.bind, amount)
+        return self._sums[nest, amount]
+
+    def largest(self, amount: Dim) -> Largest:
+        """The largest of ``amount`` over the steps and units; raises :class:`Undecidable`."""
+        if isinstance(amount, int):
+            return Largest(Figure(amount), {})
+        if amount not in self._largest:
+            self._largest[amount] = largest(self.flow.loops, self.bind, amount)
+        return self._largest[amount]
+
+    def most(self, amount: Dim) -> Figure:
+        """:meth:`largest` as a figure: undecided where it cannot be told."""
+        try:
+            return self.largest(amount).figure
+        except Undecidable as why:
+            return undecided(why.reason)
 
     def span(self, loop: Loop) -> tuple[Dim, Dim, Dim]:
         """Start, stop and step of a loop, with open extents bound."""

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefoundry.analyze.access import READ
-from tilefoundry.analyze.figure import UPPER, Figure, Undecidable, undecided
+from tilefoundry.analyze.figure import UPPER, ZERO, Figure, Undecidable, undecided
 from tilefoundry.analyze.program import Program
+from tilefoundry.analyze.sums import closure
 from tilefoundry.analyze.tiles import (
     Access,
     Sharing,
-    closure,
     demand_closed,
     ordered,
     sharing,
@@ -81,7 +81,7 @@ def windows(
 def _in_space(
     program: Program, access: Access, every: Sequence[Access], found: Sharing, wave: int
 ) -> Window:
-    holds = Figure(found.tiles * access.size)
+    holds = _tiles(found, access)
     if found.most == 1:
         return Window(access, "none", "none", found, holds, Figure(0))
     axes = [a for a in unit_axes(program, access) if a.extent > 1]
@@ -93,11 +93,21 @@ def _in_space(
 
 def _step(program: Program, access: Access, every: Sequence[Access], wave: int) -> Figure:
     """Distinct bytes of one step of a wave, all accesses of the same loop body."""
-    total = 0
+    total = ZERO
     for other in every:
         if other.site.nest == access.site.nest:
-            total += sharing(program, other, wave).tiles * other.size
-    return Figure(total)
+            found = sharing(program, other, wave)
+            later = other.first.value != other.size  # a later step touches more
+            most = Figure(found.tiles * other.size, UPPER) if later else _tiles(found, other)
+            total = total + most
+    return total
+
+
+def _tiles(found: Sharing, access: Access) -> Figure:
+    """Bytes of the distinct tiles of the first step."""
+    value = access.first.value
+    assert isinstance(value, int)
+    return Figure(found.tiles * value, access.first.precision)
 
 
 def _invariant(
@@ -109,7 +119,7 @@ def _invariant(
 ) -> Window | None:
     """The same tile again at the next step of the innermost loop."""
     nest = access.site.nest
-    if not nest or nest[-1].var in closure(program, access.keys, nest):
+    if not nest or nest[-1].var in closure(program.bind, access.keys, nest):
         return None
     if bounds(count(*program.span(nest[-1])))[1] <= 1:
         return None
@@ -120,7 +130,7 @@ def _invariant(
         nest[-1].var.name,
         "none",
         None,
-        Figure(held.tiles * access.size),
+        _tiles(held, access),
         window,
         _hit({window.value: 1}, capacity) if isinstance(window.value, int) else None,
     )
@@ -172,7 +182,7 @@ def _in_time(
         again[sizes[pair]] = again.get(sizes[pair], 0) + n
     hit = _hit(again, capacity)
     name = _outer_name(access)
-    return Window(access, name, "none", None, Figure(holds), window, hit)
+    return Window(access, name, "none", None, Figure(holds, access.precision), window, hit)
 
 
 def _slots(
@@ -235,7 +245,7 @@ def _folded(
         keys.append(outside)
         if rest != 0:
             own.append(rest)
-    loops = [(x, program.span(x)) for x in inner if x.var in closure(program, own, nest)]
+    loops = [(x, program.span(x)) for x in inner if x.var in closure(program.bind, own, nest)]
     tiles = 1
     for _, span in loops:
         tiles *= max(1, int(min(bounds(count(*span))[1], MOST_VISITS + 1)))

@@ -87,7 +87,9 @@ def roofline(priced: Priced) -> Roofline:
     distinct = sum((*reads.values(), *writes.values()), ZERO)
     if distinct.value != 0:
         least = Figure(
-            distinct.value, LOWER if distinct.value else distinct.precision, distinct.reason
+            distinct.value,
+            distinct.precision if distinct.value is None else LOWER,
+            distinct.reason,
         )
         bounds.append(_bandwidth(shared, least, target.bandwidth(shared), 1))
     moved = _executed(priced, shared)

@@ -16,11 +16,12 @@ from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, open_n
 from tilefoundry.analyze.flow import UPDATES, VIEWS, Site
 from tilefoundry.analyze.homes import Home
 from tilefoundry.analyze.program import Program
+from tilefoundry.analyze.sums import closure
 from tilefoundry.analyze.traffic import Move
 from tilefoundry.analyze.trips import LIMIT, count, function, visitor
-from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, multiple_of, substitute, symbols
+from tilefoundry.ir.expr import Dim, Sym, bounds, multiple_of, substitute
 from tilefoundry.ir.mesh import Axis, Coord
-from tilefoundry.ir.node import Loop, Node
+from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import TensorType
 
 
@@ -29,27 +30,29 @@ class Access:
     """One access of a buffer in the storage that all units share.
 
     ``starts`` are where the touched part starts on each axis of the buffer, ``sizes`` its
-    extents; ``places`` are the mesh coordinates that further divide it; ``size`` the bytes
-    of the part that one unit (of the processor level) touches in one execution.
+    extents and ``most`` their largest over all steps; ``places`` are the mesh coordinates that
+    further divide it; ``size`` the bytes of the largest part that one unit (of the processor
+    level) touches in one execution, ``first`` those of the first step.
     """
 
     move: Move
     home: Home
     starts: tuple[Dim, ...]
     sizes: tuple[Dim, ...]
+    most: tuple[int, ...]
     places: tuple[Dim, ...]
     size: int
+    first: Figure
     whole: int
 
     @property
     def site(self) -> Site:
         return self.move.site
 
-    def size_at(self, axis: int) -> int:
-        """Extent of the part on one axis of the buffer: an integer, since its bytes are."""
-        size = self.sizes[axis]
-        assert isinstance(size, int)
-        return size
+    @property
+    def precision(self) -> str:
+        """Of figures that take every tile to be of ``size``."""
+        return EXACT if self.sizes == self.most else UPPER
 
     @property
     def keys(self) -> tuple[Dim, ...]:
@@ -68,14 +71,23 @@ def access_of(program: Program, move: Move) -> Access | None:
     over = [a for a in move.over if program.levels.index(a.level) <= deep]
     if not isinstance(home.founder.type, TensorType):
         return None
-    size = program.nbytes(type)
+    shape = tuple(program.bind(x) for x in type.shape)
+    found = [program.most(x).value for x in shape]
+    most = tuple(x for x in found if isinstance(x, int))
+    size = program.nbytes(type, most)
     whole = program.nbytes(home.founder.tensor)
-    if not isinstance(size, int) or not isinstance(whole, int):
+    if len(most) < len(shape) or not isinstance(size, int) or not isinstance(whole, int):
         return None
     places = tuple(Coord(a.name, 0, a.extent - 1, axis=a).expr() for a in over)
     size = -(-size // prod(a.extent for a in over))
-    shape = tuple(program.bind(x) for x in type.shape)
-    return Access(move, home, tuple(map(program.bind, starts)), shape, places, size, whole)
+    first = program.nbytes(type, at_first(program, move.site, shape))
+    begun = (
+        Figure(-(-first // prod(a.extent for a in over)))
+        if isinstance(first, int)
+        else Figure(size, UPPER)
+    )
+    begin = tuple(map(program.bind, starts))
+    return Access(move, home, begin, shape, most, places, size, begun, whole)
 
 
 def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], TensorType] | None:
@@ -133,13 +145,12 @@ def ordered(axes: Sequence[Axis], level: str) -> list[tuple[int, ...]]:
     )
 
 
-def first_step(program: Program, access: Access) -> tuple[Dim, ...]:
-    """The keys at the first step of every enclosing loop, in terms of coordinates."""
-    keys = access.keys
-    for loop in reversed(access.site.nest):
+def at_first(program: Program, site: Site, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """``dims`` at the first step of every enclosing loop, in terms of coordinates."""
+    for loop in reversed(site.nest):
         start: dict[Sym, Dim] = {loop.var: program.bind(loop.start)}
-        keys = tuple(substitute(k, start) for k in keys)
-    return keys
+        dims = tuple(substitute(x, start) for x in dims)
+    return dims
 
 
 @dataclass(frozen=True)
@@ -157,7 +168,7 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     Raises :class:`Undecidable` where the keys depend on open extents.
     """
     axes = unit_axes(program, access)
-    keys = first_step(program, access)
+    keys = at_first(program, access.site, access.keys)
     demand_closed(keys)
     coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
     run = function(coords, keys)
@@ -187,14 +198,15 @@ def footprint(program: Program, access: Access) -> Figure:
         return Figure(0, EXACT)
     precision = EXACT
     for group in _groups(program, access):
-        seen = _values(program, access, group)
         starts = [i for i in group if i < len(access.starts)]
         loose = [i for i in starts if not _aligned(access.starts[i], access.sizes[i])]
+        sizes = [access.sizes[i] for i in loose]
+        seen = _values(program, access, [*(access.keys[i] for i in group), *sizes])
         if not loose:
             total *= len(seen)
         elif len(group) == 1:
-            size = access.size_at(loose[0])
-            total = total * _union([k[0] for k in seen], size) // size
+            most = access.most[loose[0]]
+            total = total * _union([(k[0], k[1]) for k in seen]) // most
         else:
             total, precision = total * len(seen), UPPER
     if total > access.whole:
@@ -208,35 +220,20 @@ def _aligned(start: Dim, size: Dim) -> bool:
     return start == 0 or bounds(start)[0] == bounds(start)[1] or multiple_of(start) % size == 0
 
 
-def _union(starts: Sequence[int], size: int) -> int:
-    """Length of the union of the intervals ``[s, s + size)``."""
-    length, end = 0, None
-    for s in sorted(starts):
-        length += size if end is None or s >= end else s + size - end
-        end = s + size
+def _union(parts: Sequence[tuple[int, int]]) -> int:
+    """Length of the union of the intervals ``[s, s + size)``, given as (s, size)."""
+    length, end = 0, 0
+    for s, size in sorted(parts):
+        length += max(0, s + size - max(s, end))
+        end = max(end, s + size)
     return length
-
-
-def closure(program: Program, keys: Sequence[Dim], nest: Sequence[Loop]) -> set[Sym]:
-    """Symbols that decide the values of ``keys``: their own and those of loop bounds."""
-    owner = {loop.var: loop for loop in nest}
-    out: set[Sym] = set()
-    stack = [s for k in keys for s in symbols(k)]
-    while stack:
-        symbol = stack.pop()
-        if symbol in out:
-            continue
-        out.add(symbol)
-        if isinstance(symbol, LoopVar) and symbol in owner:
-            loop = owner[symbol]
-            for x in (loop.start, loop.stop, loop.step):
-                stack += symbols(program.bind(x))
-    return out
 
 
 def _groups(program: Program, access: Access) -> list[list[int]]:
     """Key components that share a deciding symbol; the others vary independently."""
-    held = [closure(program, [k], access.site.nest) for k in access.keys]
+    sizes = (*access.sizes, *((1,) * len(access.places)))
+    pairs = zip(access.keys, sizes, strict=True)
+    held = [closure(program.bind, pair, access.site.nest) for pair in pairs]
     groups: list[tuple[set[Sym], list[int]]] = []
     for i, mine in enumerate(held):
         meet = [g for g in groups if g[0] & mine]
@@ -245,13 +242,12 @@ def _groups(program: Program, access: Access) -> list[list[int]]:
     return [g for _, g in groups]
 
 
-def _values(program: Program, access: Access, group: Sequence[int]) -> set[tuple[int, ...]]:
-    """Distinct values of some key components over all units and steps."""
-    keys = [access.keys[i] for i in group]
+def _values(program: Program, access: Access, keys: Sequence[Dim]) -> set[tuple[int, ...]]:
+    """Distinct values of ``keys`` together over all units and steps."""
     fixed = tuple(k for k in keys if isinstance(k, int))
     if len(fixed) == len(keys):
         return {fixed}
-    held = closure(program, keys, access.site.nest)
+    held = closure(program.bind, keys, access.site.nest)
     coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
     loops = [(x, program.span(x)) for x in access.site.nest if x.var in held]
     sizes = [c.axis.extent for c in coords if c.axis]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilefoundry.analyze.access import READ, Touch, touches
-from tilefoundry.analyze.figure import EXACT, LOWER, ZERO, Figure, Undecidable, undecided
+from tilefoundry.analyze.figure import EXACT, LOWER, ZERO, Figure, Undecidable, joined, undecided
 from tilefoundry.analyze.flow import UPDATES, Site
 from tilefoundry.analyze.program import Program, types_of
 from tilefoundry.ir.expr import Dim
@@ -91,9 +91,9 @@ def _move(program: Program, site: Site, touch: Touch) -> Move:
         part, precision = issued
         who, over = tuple(program.within(program.owner(type.storage), site.mesh)), ()
     else:
-        precision = EXACT
+        precision = LOWER if _completes(site.node) else EXACT
     try:
-        times = program.trips(site.nest)
+        times = program.summed(site.nest, part)
     except Undecidable as why:
         unknown = undecided(why.reason)
         return Move(site, touch, type.storage, part, over, who, unknown, unknown)
@@ -106,8 +106,8 @@ def _move(program: Program, site: Site, touch: Touch) -> Move:
         part,
         over,
         who,
-        Figure(part * times.total(once), precision),
-        Figure(part * times.total(who), precision),
+        Figure(times.total(once), joined((precision, times.precision))),
+        Figure(times.total(who), joined((precision, times.precision))),
     )
 
 
@@ -126,6 +126,9 @@ def _dividing(program: Program, site: Site, value: Node, type: TensorType) -> It
     on, and those that split the domain dimension that one of its axes is."""
     node = site.node
     own = {d.axis for d in type.digits if d.axis in site.mesh.axes}
+    if node.op.name == "reshard" or (node.op.name == "schedule" and len(node.args) == 2):
+        yield from _copied(program, site, type, own, value is node)
+        return
     yield from own
     if value is node or not isinstance(node.op, Op) or node.op.name in UPDATES:
         return
@@ -148,6 +151,35 @@ def _dividing(program: Program, site: Site, value: Node, type: TensorType) -> It
         at = dims.get(axis)
         if at is not None and any(m is at for m in mine):
             yield axis
+
+
+def _copied(
+    program: Program, site: Site, type: TensorType, own: set[Axis], written: bool
+) -> Iterator[Axis]:
+    """Axes that divide a copy's read or write of a value split on ``own``.
+
+    A read gives what the unit's part of the result needs: of a storage that units share,
+    any of them sees the whole, whoever wrote what. A write is of the part that a unit holds
+    where it says nothing else.
+    """
+    node = site.node
+    source, made = node.args[0].tensor, node.tensor
+    there = {d.axis for d in made.digits if d.axis in site.mesh.axes}
+    private = set(program.within(program.owner(made.storage), site.mesh))
+    if written:
+        held = {d.axis for d in source.digits if d.axis in site.mesh.axes}
+        finer = there - private <= held
+        yield from own | (held - private if finer else set())
+        return
+    alone = set(program.within(program.owner(type.storage), site.mesh))
+    yield from there | (own & alone) | (own - private)
+
+
+def _completes(node: Node) -> bool:
+    """Terms that units hold are combined: how they meet is the generated code's."""
+    if node.op.name != "reshard":
+        return False
+    return bool(set(node.args[0].tensor.partial) - set(node.tensor.partial))
 
 
 def _who(

@@ -95,7 +95,7 @@ def trips(loops: Sequence[Loop], bind: Binding) -> Trips:
     spans = [(bind(x.start), bind(x.stop), bind(x.step)) for x in loops]
     every: Dim = 1
     factors: list[Factor] = []
-    for group in _groups(loops, spans):
+    for group in groups(loops, spans):
         if len(group) == 1:
             made = _one(loops[group[0]], *spans[group[0]])
         else:
@@ -104,10 +104,10 @@ def trips(loops: Sequence[Loop], bind: Binding) -> Trips:
             factors.append(made)
         else:
             every = every * made
-    return Trips(every, tuple(_apart(factors)))
+    return Trips(every, tuple(apart(factors)))
 
 
-def _groups(loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]]) -> list[list[int]]:
+def groups(loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]]) -> list[list[int]]:
     """Loops that refer to each other's variables, in order of their first."""
     owner: dict[Sym, int] = {loop.var: i for i, loop in enumerate(loops)}
     home = list(range(len(loops)))
@@ -137,8 +137,7 @@ def _one(loop: Loop, start: Dim, stop: Dim, step: Dim) -> Dim | Factor:
     n = count(start, stop, step)
     at = coordinates([n])
     if not at:
-        _demand_open_only(loop, n)
-        return n
+        return n  # in terms of open extents, or of a caller's loops
     axes = tuple(c.axis for c in at if c.axis)
     if open_names(n):
         return _persistent(loop, start, stop, step, axes)
@@ -147,12 +146,6 @@ def _one(loop: Loop, start: Dim, stop: Dim, step: Dim) -> Dim | Factor:
     _bounded(prod(sizes), loop.span)
     table = {crd: run(*crd)[0] for crd in cartesian(*map(range, sizes))}
     return Factor(axes, table)
-
-
-def _demand_open_only(loop: Loop, n: Dim) -> None:
-    stray = [s for s in symbols(n) if isinstance(s, LoopVar)]
-    if stray:
-        raise Undecidable(f"the trips of {loop.var} depend on {stray[0]}")
 
 
 def _persistent(loop: Loop, start: Dim, stop: Dim, step: Dim, axes: tuple[Axis, ...]) -> Factor:
@@ -175,6 +168,10 @@ def _several(loops: Sequence[Loop], spans: Sequence[tuple[Dim, Dim, Dim]]) -> Di
     if names:
         which = " and ".join(str(x.var) for x in loops)
         raise Undecidable(f"the trips of {which} depend on each other and on {names}")
+    held = {s for span in spans for x in span for s in symbols(x) if isinstance(s, LoopVar)}
+    if strange := held - {x.var for x in loops}:
+        which = " and ".join(sorted(s.name for s in strange))
+        raise Undecidable(f"the trips of nested loops depend on {which} of a caller")
     at = coordinates([x for span in spans for x in span])
     axes = tuple(c.axis for c in at if c.axis)
     points = prod(a.extent for a in axes)
@@ -198,7 +195,7 @@ def _bounded(points: int, span: Span | None) -> None:
         )
 
 
-def _apart(factors: list[Factor]) -> list[Factor]:
+def apart(factors: list[Factor]) -> list[Factor]:
     """Factors that share an axis as one, so that sums multiply."""
     out: list[Factor] = []
     for new in factors:
@@ -250,6 +247,19 @@ def counter(args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Di
     return space["run"]
 
 
+def adder(
+    args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]], amount: Dim
+) -> Any:
+    """``f(*values of args) -> sum of amount`` over the steps of the loops as written."""
+    names = {s: f"v{i}" for i, s in enumerate((*args, *(x.var for x in loops)))}
+    steps = "".join(
+        f" for {names[x.var]} in range({', '.join(_say(e, names) for e in span)})"
+        for x, span in zip(loops, spans, strict=True)
+    )
+    body = f"sum(({_say(amount, names)}){steps})" if loops else _say(amount, names)
+    return eval(f"lambda {', '.join(names[s] for s in args)}: {body}", dict(_ENV))
+
+
 def visitor(
     args: Sequence[Sym],
     outer: Sequence[tuple[Loop, Span3]],
@@ -277,4 +287,6 @@ def _say(x: Dim, names: Mapping[Sym, str]) -> str:
     return render(x, lambda s: names[s])
 
 
-_ENV: dict[str, Any] = {"__builtins__": {"min": min, "max": max, "range": range, "len": len}}
+_ENV: dict[str, Any] = {
+    "__builtins__": {"min": min, "max": max, "range": range, "len": len, "sum": sum}
+}

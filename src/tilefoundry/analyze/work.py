@@ -41,12 +41,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Load:
-    """``share`` per execution of each unit of ``holders``; ``trips`` executions."""
+    """``share`` per execution of each unit of ``holders``; ``trips`` executions.
+
+    ``precision`` of the product, where only a bound is known."""
 
     mesh: Mesh
     holders: tuple[Axis, ...]
     trips: Trips
     share: Dim
+    precision: str = EXACT
 
 
 @dataclass
@@ -84,14 +87,13 @@ def work_table(program: Program, level: str) -> WorkTable:
         row = out.by_node.setdefault(site.node, {})
         for kind, whole in counts.items():
             try:
-                load, logical, executed = _cost(program, site, whole)
+                mine, logical, executed = _cost(program, site, whole)
             except Undecidable as why:
                 row[kind] = Cost(*(3 * [undecided(why.reason)]))
                 unknown.setdefault(kind, undecided(why.reason))
                 continue
-            loads.setdefault(kind, []).append(load)
-            each = busiest(program, [load], level)
-            row[kind] = Cost(Figure(logical), Figure(executed), each)
+            loads.setdefault(kind, []).extend(mine)
+            row[kind] = Cost(logical, executed, busiest(program, mine, level))
     for kind in dict.fromkeys((*loads, *unknown)):
         if kind in unknown:
             out.total[kind] = Cost(*(3 * [unknown[kind]]))
@@ -103,13 +105,13 @@ def work_table(program: Program, level: str) -> WorkTable:
     return out
 
 
-def _cost(program: Program, site: Site, whole: Dim) -> tuple[Load, Dim, Dim]:
-    times = program.trips(site.nest)
+def _cost(program: Program, site: Site, whole: Dim) -> tuple[list[Load], Figure, Figure]:
     holders = program.holders(site)
     over = prod(a.extent for a in program.splits(site.node))
-    share = exact_part(whole, over)
-    logical = share * times.total(program.distinct(site))
-    return Load(site.mesh, holders, times, share), logical, share * times.total(holders)
+    times = program.summed(site.nest, exact_part(whole, over))
+    loads = [Load(site.mesh, holders, n, share, times.precision) for share, n in times.parts]
+    logical = Figure(times.total(program.distinct(site)), times.precision)
+    return loads, logical, Figure(times.total(holders), times.precision)
 
 
 def busiest(program: Program, loads: Iterable[Load], level: str) -> Figure:
@@ -122,7 +124,8 @@ def busiest(program: Program, loads: Iterable[Load], level: str) -> Figure:
     placed = [x for x in loads if x.mesh.at(level) or _outer(program, x.mesh, deep)]
     if not placed:
         return _unplaced(loads)
-    precision = joined(LOWER if _shared(program, x, deep) else EXACT for x in placed)
+    shared = [LOWER if _shared(program, x, deep) else EXACT for x in placed]
+    precision = joined((*shared, *(x.precision for x in placed)))
     uneven = [lv for lv in program.levels[: deep + 1] if _uneven(lv, placed)]
     if not uneven:
         value: Dim = 0

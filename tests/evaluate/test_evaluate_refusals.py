@@ -256,3 +256,27 @@ def test_specialisations_of_specialisations(load):
     for n, factor in ((2, 2.0), (4, 2.0), (5, 3.0), (8, 3.0)):
         (out,) = evaluate(loaded.module, "f", [torch.ones(n)])
         assert torch.equal(out, torch.full((n,), factor))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "held"),
+    [
+        ("f16", 65519.0, True),  # rounds down to 65504
+        ("f16", 65520.0, False),  # halfway to 65536: rounds to infinity
+        ("f16", float("inf"), True),
+        ("bf16", 3.38e38, True),
+        ("bf16", 3.40e38, False),
+        ("f32", 3.4028235e38, True),
+        ("f32", 10**39, False),
+    ],
+)
+def test_a_number_that_would_round_to_infinity_is_refused(dtype, number, held):
+    import torch
+
+    from tilefoundry.ir.dtype import dtype_of
+    from tilefoundry.lang.build import _holds
+
+    torch_dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    rounded = torch.tensor(float(number), dtype=torch.float64).to(torch_dtype)
+    assert _holds(dtype_of(dtype), number) is held
+    assert bool(rounded.isinf()) is (not held or number == float("inf"))

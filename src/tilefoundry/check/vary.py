@@ -47,6 +47,9 @@ class _Vary:
         self.stmts = [s for s in walk(func.body) if isinstance(s, (Node, Loop))]
         self.symbols = {s: tuple(symbols_of(s)) for s in self.stmts if isinstance(s, Node)}
         self.through = written_through(func.body)
+        stored = (v for v in func.returns.values if v.span == func.returns.span)
+        self.stored = {v: v.args[0] for v in stored if v.op.name == "reshard"}
+        """What a return stores to device memory: the stored value by its result."""
 
     def step(self) -> bool:
         """One pass over the statements; whether anything grew that an earlier one reads."""
@@ -122,6 +125,8 @@ class _Vary:
         """Refuse values used away from their units, in program order."""
         for stmt in block.stmts:
             match stmt:
+                case Node() if stmt in self.stored:
+                    pass  # judged as the return that it is a part of
                 case Node():
                     axes = self.used(stmt)
                     _in_force(axes, stmt.mesh, stmt.span)
@@ -137,7 +142,7 @@ class _Vary:
     def _returned(self, stmt: Return) -> None:
         for value in stmt.values:
             if axes := self.axes[value]:
-                name = value.name or "the result"
+                name = self.stored.get(value, value).name or "the result"
                 refuse("unit-value-escapes", stmt.span, name=name, axes=_words(axes))
 
     def _split(self, node: Node, axes: Axes) -> None:

@@ -129,7 +129,7 @@ def const_option(function: F) -> F:
 
 def dim_option(function: F) -> F:
     """Adds ``dims: dict[str, list[int]]``; see :func:`parse_dims`, :func:`one_each`."""
-    words = "Bind the open extent N; V is extents or ranges, as 37, 0,1,37 or 0..64:16. Repeatable."
+    words = "Bind the open extent N to V; `check` also takes lists and ranges, 0,1,37 or 0..64:16."
     read = _parsed(parse_dims)
     return click.option("--dim", "dims", multiple=True, metavar="N=V", help=words, callback=read)(
         function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -211,17 +212,29 @@ def _holds(dtype: DType, value: int | float | Expr) -> bool:
     """Whether ``dtype`` has the number written in the program."""
     if isinstance(value, bool):
         return dtype.kind == "bool"
-    if isinstance(value, float):
-        if dtype.is_float or not value.is_integer():
-            return dtype.is_float
-        value = int(value)
     if dtype.is_float:
-        return not isinstance(value, int) or value.bit_length() <= 1023  # f64 ends at 2^1024
+        return isinstance(value, Expr) or not _overflows(dtype, value)
+    if isinstance(value, float):
+        if not value.is_integer():
+            return False
+        value = int(value)
     if dtype.kind == "bool":
         return value in (0, 1)
     low = 0 if dtype.kind == "uint" else -(1 << dtype.bits - 1)
     least, most = bounds(value)
     return low <= most and least < low + (1 << dtype.bits)
+
+
+PRECISION = {"f64": (53, 1023), "f32": (24, 127), "f16": (11, 15), "bf16": (8, 127)}
+"""Significand bits and largest exponent of the dtypes that are computed in (IEEE 754)."""
+
+
+def _overflows(dtype: DType, value: int | float) -> bool:
+    """A finite number that rounds to infinity in ``dtype``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    bits, exponent = PRECISION.get(dtype.name, PRECISION["f32"])
+    return abs(value) >= ((1 << bits + 1) - 1) << (exponent - bits)
 
 
 def _kind(value: object) -> str:

@@ -13,12 +13,13 @@ from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.node import CALL, Node
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.decl import FuncDecl
+from tilefoundry.lang.elsewhere import instead
 from tilefoundry.lang.forms import Instr, InstrPath, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import Evaluate, compute, spell, spread
 from tilefoundry.lang.record import shard_record
 from tilefoundry.lang.typing import record_layout, tensor_type
-from tilefoundry.ops import find, names
+from tilefoundry.ops import find
 
 
 def call(frame: Frame, node: ast.Call, evaluate: Evaluate) -> Any:
@@ -68,10 +69,7 @@ def operation(frame: Frame, span: Span, name: str, args: list[Any], kwargs: dict
         refuse("tile-outside-for", span)
     op = find(name)
     if op is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, sorted(names()), 3)
-        refuse("op-unknown", span, name=f"tf.{name}", near=" ".join(near) or "tilefoundry spec")
+        refuse("op-unknown", span, name=f"tf.{name}", instead=instead(name))
     if name == "schedule" and args and isinstance(args[0], Node):
         refuse("schedule-tuple", span)
     for position, item in [*enumerate(args), *kwargs.items()]:

@@ -16,6 +16,7 @@ from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import B, P, ShardLayout
 from tilefoundry.ir.spec import Split, Tag, Tagged, layout_from
 from tilefoundry.lang.calls import call
+from tilefoundry.lang.elsewhere import instead
 from tilefoundry.lang.forms import MeshBinding, Window
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import compute, construct, placed, several, spell, spread
@@ -158,7 +159,7 @@ def _attribute(frame: Frame, node: ast.Attribute, base: Any, name: str) -> Any:
         if name in ("shape", "dtype", "storage", "rank"):
             value = getattr(base.tensor, name)
             return value.name if name == "dtype" else value
-        refuse("tensor-attribute", span, name=name)
+        refuse("tensor-attribute", span, name=name, instead=instead(name))
     if isinstance(base, Window) and name in ("start", "stop", "size"):
         return base.start + base.size if name == "stop" else getattr(base, name)
     try:

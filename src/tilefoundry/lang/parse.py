@@ -226,13 +226,15 @@ class ModuleParser:
         return types[0] if len(types) == 1 else TupleType(tuple(types))
 
     def _agrees(self, span: Span, stated: Type | None, found: Type) -> None:
-        """The written result says shape and dtype; distribution stays derived."""
+        """The written result is the derived one; a distribution need not be written."""
         if stated is None:
             return
         mine = stated.items if isinstance(stated, TupleType) else (stated,)
         theirs = found.items if isinstance(found, TupleType) else (found,)
         same = len(mine) == len(theirs) and all(
-            (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(mine, theirs, strict=True)
+            (a.shape, a.dtype, a.storage) == (b.shape, b.dtype, b.storage)
+            and a.layout in (None, b.layout)
+            for a, b in zip(mine, theirs, strict=True)
         )
         if not same:
             refuse("return-type", span, stated=stated, derived=found)

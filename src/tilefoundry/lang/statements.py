@@ -19,8 +19,9 @@ from tilefoundry.lang.express import binary, evaluate, truth
 from tilefoundry.lang.forms import Dropped, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import MOST_UNROLLED, construct, several, spell, spread
-from tilefoundry.lang.typing import tensor_type
+from tilefoundry.lang.typing import device_memory, tensor_type
 from tilefoundry.layout import Layout
+from tilefoundry.ops import find
 
 
 def run(frame: Frame, body: Sequence[ast.stmt]) -> Return | None:
@@ -142,13 +143,23 @@ def _return(frame: Frame, stmt: ast.stmt, value: ast.expr | None) -> Return:
         if not isinstance(item, Node):
             refuse("return-value", span, found=spell(item))
         frame.builder.whole("return", n, item, span)
-        values.append(item)
+        values.append(_materialised(frame, item, span))
     if not values:
         refuse("return-value", span, found="an empty tuple")
     out = Return(tuple(values), span)
     frame.builder.stmts.append(out)
     frame.builder.used.update(values)
     return out
+
+
+def _materialised(frame: Frame, value: Node, span: Span) -> Node:
+    """A function's results live in device memory: a value elsewhere is stored there."""
+    home = device_memory(frame.builder.context.storages)
+    if value.tensor.storage == home:
+        return value
+    op = find("reshard")
+    assert op is not None
+    return frame.builder.apply(op, (value,), {"storage": home}, span)
 
 
 # Loops

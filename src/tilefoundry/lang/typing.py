@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilefoundry.diag import Span, refuse
-from tilefoundry.ir.dtype import dtype_of
+from tilefoundry.ir.dtype import DType, dtype_of
 from tilefoundry.ir.expr import Dim, Expr, bounds
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.spec import Split, from_record, layout_from
@@ -24,9 +24,11 @@ def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> T
     layouts = len(items[2:]) - places + split
     if len(items) < 2 or places > 1 or layouts > 1:
         refuse("type-form", span, found=_show(items))
+    if not isinstance(items[1], (str, DType)):
+        refuse("type-form", span, found=f"no element type in {_show(items)}")
     shape, dtype = _shape(items[0], span), dtype_of(items[1], span)
     layout: ShardLayout | None = layout_from(written, span) if split else None
-    storage = "gmem" if "gmem" in storages else storages[0]
+    storage = device_memory(storages)
     for item in items[2:]:
         if isinstance(item, str):
             if item not in storages:
@@ -41,6 +43,11 @@ def tensor_type(form: Tensor, span: Span | None, storages: tuple[str, ...]) -> T
         if layout.is_plain:
             layout = None
     return TensorType(shape, dtype, layout, storage)
+
+
+def device_memory(storages: tuple[str, ...]) -> str:
+    """The storage of a value whose place is not written, and of every result."""
+    return "gmem" if "gmem" in storages else storages[0]
 
 
 def record_layout(item: Any, span: Span | None) -> Any:

@@ -3,7 +3,10 @@ figure names a loop variable. All numbers by hand."""
 
 import pytest
 
+from tilefoundry.analyze.report import analyze
+from tilefoundry.diag import Refusal
 from tilefoundry.ir.expr import Expr, LoopVar, symbols
+from tilefoundry.lang.load import load_source
 
 ALL = ("compute-cost", "memory", "roofline")
 
@@ -210,8 +213,49 @@ def test_too_many_uneven_steps_are_refused_not_guessed(program):
                 acc = acc + tf.reduce(x[0:1, 0:(i * j) % 7 + 1], (1,), keepdim=True)
         return acc
     """
-    from tilefoundry.diag import Refusal
-
     with pytest.raises(Refusal) as caught:
         program(body).report("compute-cost")
     assert caught.value.diags[0].code == "analysis-too-large"
+
+
+ATTEND = """
+@func
+def f(q: Tensor[(4, 64), "f32"], k: Tensor[(n, 64), "f32"], v: Tensor[(n, 64), "f32"]):
+    with Mesh(("cta",), layout=(4,), names=("h",)) as cta:
+        qs = tf.reshard(q[cta.h:cta.h + 1], storage="smem")
+        acc = tf.zeros(Tensor[(1, 64), "f32", "rmem"])
+        for j in tf.tile(n, 48):
+            ks = tf.reshard(k[j], storage="smem")
+            s = tf.exp(tf.matmul(qs, ks, b_layout="NK"))
+            acc = acc + tf.matmul(s, tf.reshard(v[j], storage="smem"))
+        o = tf.reshard(acc, storage="gmem")
+        return tf.insert_slice(tf.empty(Tensor[(4, 64), "f32"]), o, (cta.h, 0))
+"""
+ROWS = """
+@func
+def f(x: Tensor[(n, 64), "f32"], w: Tensor[(64,), "f32"]):
+    y = g(x * w)
+    return tf.softmax(y, 1) + y
+
+@func
+def g(y: Tensor[(n, 64), "f32"]):
+    out = tf.zeros(Tensor[(n, 64), "f32"])
+    for i in tf.tile(n, 100):
+        out = tf.insert_slice(out, tf.exp(y[i]), (i.start, 0))
+    return out
+"""
+
+
+@pytest.mark.parametrize("dims", [{}, {"n": 1}, {"n": 1000}, {"n": 1024}])
+@pytest.mark.parametrize("families", [(), *((x,) for x in ALL), ALL])
+@pytest.mark.parametrize("body, cta", [(STAGED.format(extent="n"), 8), (ATTEND, 4), (ROWS, None)])
+def test_the_truth_of_an_expression_is_never_asked(program, monkeypatch, body, cta, families, dims):
+    loaded = load_source(program(body, cta=cta, before=OPEN).path, None, {})
+
+    def truth(self):
+        raise AssertionError(f"the truth of {self} is asked")
+
+    monkeypatch.setattr(Expr, "__bool__", truth)
+    report = analyze(loaded, families, dims, None)
+    no_loop_variable(report)
+    assert report.exit == (3 if not dims and "roofline" in families else 0)

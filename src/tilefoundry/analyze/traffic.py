@@ -126,7 +126,7 @@ def _dividing(program: Program, site: Site, value: Node, type: TensorType) -> It
     on, and those that split the domain dimension that one of its axes is."""
     node = site.node
     own = {d.axis for d in type.digits if d.axis in site.mesh.axes}
-    if node.op.name == "reshard" or (node.op.name == "schedule" and len(node.args) == 2):
+    if _copies(node) and type.shape == node.tensor.shape:
         yield from _copied(program, site, type, own, value is node)
         return
     yield from own
@@ -173,6 +173,10 @@ def _copied(
         return
     alone = set(program.within(program.owner(type.storage), site.mesh))
     yield from there | (own & alone) | (own - private)
+
+
+def _copies(node: Node) -> bool:
+    return node.op.name == "reshard" or (node.op.name == "schedule" and len(node.args) == 2)
 
 
 def _completes(node: Node) -> bool:

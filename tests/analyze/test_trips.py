@@ -8,10 +8,11 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from tilefoundry.analyze import trips as subject
-from tilefoundry.analyze.figure import Binding, Undecidable
+from tilefoundry.analyze.figure import Binding, Figure, Undecidable
+from tilefoundry.analyze.sums import largest, summed
 from tilefoundry.analyze.trips import trips
 from tilefoundry.diag import Refusal
-from tilefoundry.ir.expr import LoopVar, OpenDim, bounds
+from tilefoundry.ir.expr import LoopVar, OpenDim, bounds, minimum, substitute
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.node import Block, Loop
 
@@ -169,6 +170,64 @@ def test_against_running_the_loops(made):
     assert found.total([p, q]) == sum(expected.values())
     assert {k: found.at({p: k[0], q: k[1]}) for k in expected} == expected
     assert max(expected.values()) == max(found.at({p: a, q: b}) for a, b in expected)
+
+
+def points(texts, env):
+    """Values of all variables at every step of the innermost loop, by running the loops."""
+    if not texts:
+        return [env]
+    (name, text), *rest = texts
+    return [at for v in eval(text, {}, env) for at in points(rest, {**env, name: v})]
+
+
+def runs(texts, env):
+    """Whether every loop makes a step whenever it is come to."""
+    if not texts:
+        return True
+    (name, text), *rest = texts
+    steps = eval(text, {}, env)
+    return bool(steps) and all(runs(rest, {**env, name: v}) for v in steps)
+
+
+@st.composite
+def amounts(draw):
+    """A nest, and an amount that depends on its variables and the coordinates, as an
+    expression and as text: a sum of products of shortened tiles and plain numbers."""
+    axes, loops, texts = draw(nests())
+    known = {a.name: coordinate(a) for a in axes} | {x.var.name: x.var.expr() for x in loops}
+    amount, words = 0, []
+    for _ in range(draw(st.integers(1, 3))):
+        term, word = draw(st.integers(1, 3)), ""
+        word = str(term)
+        for name in draw(st.lists(st.sampled_from([*known]), min_size=1, max_size=2)):
+            end, tile = draw(st.integers(0, 12)), draw(st.integers(1, 5))
+            term = term * minimum(end - known[name], tile)
+            word += f"*min({end}-{name},{tile})"
+        amount = amount + term
+        words.append(word)
+    return axes, loops, texts, amount, "+".join(words)
+
+
+@limits(max_examples=120, deadline=None)
+@given(amounts())
+def test_amounts_against_running_the_loops(made):
+    (p, q), loops, texts, amount, text = made
+    each = {
+        (a, b): [eval(text, {"min": min}, at) for at in points(texts, {"p": a, "q": b})]
+        for a, b in itertools.product(range(p.extent), range(q.extent))
+    }
+    found = summed(loops, FREE, amount)
+    assert found.precision == "exact"
+    assert found.total([p, q]) == sum(map(sum, each.values()))
+    for (a, b), values in each.items():
+        one = sum(share * times.at({p: a, q: b}) for share, times in found.parts)
+        assert one == sum(values)
+    most = largest(loops, FREE, amount)
+    every = [x for values in each.values() for x in values]
+    assert not every or most.figure.value >= max(every)
+    if all(runs(texts, {"p": a, "q": b}) for a, b in each):
+        assert most.figure == Figure(max(every))
+        assert substitute(amount, most.at) == most.figure.value
 
 
 def test_a_last_tile_that_is_smaller_counts_what_it_has(program):

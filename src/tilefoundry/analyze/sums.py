@@ -216,7 +216,8 @@ class Largest:
 
 
 def largest(loops: Iterable[Loop], bind: Binding, amount: Dim) -> Largest:
-    """The largest of ``amount`` over the steps of ``loops`` (outermost first) and units."""
+    """The largest of ``amount`` over the units and the steps of those of ``loops`` (outermost
+    first) that decide it; whether loops inside of these make a step then is not asked."""
     loops = list(loops)
     if not isinstance(amount, Expr) or not moves(amount, (x.var for x in loops)):
         return Largest(Figure(amount), {})

@@ -4,7 +4,7 @@
     python bench/cli.py --write    also keeps it as JSON under bench/results/
 
 Each figure is the median of nine runs of a fresh process, which is what an agent waits for.
-A budget holds for a machine of two cores.
+A budget holds for a machine of two cores; that of a long program is a second beyond start-up.
 """
 
 from __future__ import annotations
@@ -28,29 +28,20 @@ REPOSITORY = Path(__file__).parents[1]
 MODELS = Path(tilefoundry.__file__).parent / "models"
 STATIC = ("--compute-cost", "--memory", "--roofline")
 
-CHAIN = """\
+LONG = """\
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 
-@module(
-    entry="chain",
-    target=CudaTarget("nvidia.h200_sxm"),
-    topologies=(Topology("cta", 256), Topology("thread", 256)),
-)
-class Placed:
+@module(entry="f", target=CudaTarget("nvidia.h200_sxm"))
+class Long:
     @func
-    def chain(x: Tensor[(1, 4096, 2048), "f16"]):
-        with Mesh(("cta",), layout=(8, 32), names=("row", "col")) as cta:
-            with Mesh(("thread",), layout=(32, 8), names=("row", "col")) as thread:
-                xr = tf.reshard(x, (1, 8 @ cta.row, 16, 32 @ thread.row,
-                                    32 @ cta.col, 8 @ thread.col, 8), "rmem")
-                a = tf.mul(xr, xr)
-                b = tf.add(a, xr)
-                return tf.reshard(tf.mul(b, xr),
-                                  (1, 8 @ cta.row, 16, 32 @ thread.row,
-                                   32 @ cta.col, 8 @ thread.col, 8), "gmem")
+    def f(x: Tensor[(1024, 1024), "f32"]):
+{body}        return x
 """
+CHAIN = LONG.format(body="        x = x + 1.0\n" * 1000)
+DIAMOND = LONG.format(body="        x = x + x * x\n" * 250)
+"""1,000 operations in a row; 500 in which every value is used twice."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Row:
     within: bool
 
 
-def cases(chain: str, product: str) -> list[Case]:
+def cases(chain: str, product: str, long: str, diamond: str) -> list[Case]:
     """What there is to time."""
     layer = f"{MODELS / 'qwen3.py'}:Layer.decode"
     return [
@@ -85,6 +76,8 @@ def cases(chain: str, product: str) -> list[Case]:
         Case(("analyze", chain, *STATIC), 0.4),
         Case(("analyze", layer, *STATIC, "--dim", "ctx_len=37", "--dim", "seq=1"), 1.0),
         Case(("analyze", product, *STATIC), 0.5),
+        Case(("analyze", long, *STATIC), 1.3),
+        Case(("analyze", diamond, *STATIC), 1.3),
         Case(("schedule", "candidates", product), 0.5),
         Case(("schedule", "facts", "T.cuda.sm90.Wgmma", "--target", "nvidia.h200_sxm"), 0.5),
     ]
@@ -110,10 +103,16 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as folder:
-        chain, product = Path(folder) / "chain.py", Path(folder) / "optimal.py"
-        chain.write_text(CHAIN, encoding="utf-8")
-        product.write_text(program("50-schedule.md", "optimal.py"), encoding="utf-8")
-        rows = [measure(case) for case in cases(str(chain), str(product))]
+        texts = {
+            "chain.py": (REPOSITORY / "examples" / "hello_two_cuts.py").read_text(encoding="utf-8"),
+            "optimal.py": program("50-schedule.md", "optimal.py"),
+            "chain_1000.py": CHAIN,
+            "diamond_500.py": DIAMOND,
+        }
+        paths = [Path(folder) / name for name in texts]
+        for path in paths:
+            path.write_text(texts[path.name], encoding="utf-8")
+        rows = [measure(case) for case in cases(*map(str, paths))]
     width = max(len(row.command) for row in rows)
     print(f"{'command':<{width}}  median  budget")
     for row in rows:

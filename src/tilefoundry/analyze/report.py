@@ -43,7 +43,8 @@ def analyze(
     module = loaded.module
     func = module.funcs.get(loaded.func)
     if func is None:
-        refuse("function-unstated", module.span, module=module.name, func=loaded.func or "none")
+        refuse("function-unstated", module.span, module=module.name, func=loaded.func or "none",
+               known=" ".join(module.funcs) or "none")  # fmt: skip
     if module.target is None:
         refuse("analysis-no-target", module.span, module=module.name)
     target: Target = module.target.load(module.span)

@@ -33,3 +33,38 @@ def test_products_of_matrices_keep_to_them(output):
     assert off.norm() / exact.norm() <= bounds.typical(n, "f32", output)
     assert off.max() <= bounds.absolute(n, 1.0, "f32", output)
     assert (off <= bounds.worst(n, "f32", output) * (a.double().abs() @ b.double().abs())).all()
+
+
+def test_scale_is_the_deviation_of_a_term():
+    torch.manual_seed(2)
+    n = 2048
+    a, b = torch.randn(64, n) * 3, torch.randn(n, 64) / 5
+    exact = a.double() @ b.double()
+    off = (a @ b).bfloat16().double() - exact
+    bound = bounds.absolute(n, 3 / 5, "f32", "bf16")
+    assert bound / 20 < off.abs().max() <= bound
+
+
+def test_composites_keep_to_the_bounds_that_the_document_derives():
+    torch.manual_seed(3)
+    n, u = 1024, bounds.unit_roundoff("f32")
+    x, w, b = torch.randn(256, n), 1 + torch.randn(n) / 8, torch.randn(n) / 8
+
+    def layer_norm(x, w, b):
+        mean = x.sum(1, keepdim=True) / n
+        off = x - mean
+        variance = (off * off).sum(1, keepdim=True) / n
+        return off * torch.rsqrt(variance + 1e-5) * w + b
+
+    def softmax(x):
+        e = torch.exp(x - x.amax(1, keepdim=True))
+        return e / e.sum(1, keepdim=True)
+
+    m = float((x.amax(1, keepdim=True) - x).max())
+    pairs = [
+        (layer_norm(x, w, b), layer_norm(x.double(), w.double(), b.double()),
+         2 * (2 * n**0.5 + 9) * u),
+        (softmax(x), softmax(x.double()), 2 * (m + n**0.5 + 2) * u),
+    ]  # fmt: skip
+    for got, exact, bound in pairs:
+        assert 0 < (got.double() - exact).norm() / exact.norm() <= bound

@@ -1,6 +1,8 @@
 """Whole checks: real processes, honest twins that pass and others that must not."""
 
+import time
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from safetensors.torch import save_file
 
 from tilefoundry.diag import Refusal
 from tilefoundry.judge.check import check
+from tilefoundry.judge.process import Child
 from tilefoundry.judge.request import FileInput, Judged, Request
 from tilefoundry.judge.stated import Predicate
 
@@ -175,12 +178,26 @@ def test_inputs_must_be_those_of_the_function(folder):
         return refused(code, path="program.py", selector="Program.f", files=list(files))
 
     wrong("check-input-count", FileInput(None, "x.pt"))
-    wrong("check-input-count", FileInput("x", "x.pt"), FileInput("z", "y.pt"))
+    wrong("check-input-count", FileInput("x", "x.pt"), FileInput("x", "y.pt"))
     torch.save(torch.randn(16, 7), "narrow.pt")
     wrong("check-file-shape", FileInput(None, "x.pt"), FileInput(None, "narrow.pt"))
     torch.save(torch.randn(16, 8).double(), "double.pt")
     wrong("check-file-dtype", FileInput("y", "double.pt"), FileInput(None, "x.pt"))
     wrong("check-file-unreadable", FileInput(None, "x.pt"), FileInput(None, "none.pt"))
+
+
+@pytest.mark.parametrize("function, name, fix", [
+    ("picked", "tabel", "write table=FILE"),
+    ("picked", "zzzzz", "use the names of the function's parameters"),
+    ("weighted", "w", "w is a weight: give it by --weights"),
+])  # fmt: skip
+def test_an_input_of_an_unknown_name(folder, function, name, fix):
+    diag = refused("check-input-unknown", path="program.py", selector=f"Program.{function}",
+                   files=[FileInput(None, "x.pt"), FileInput(name, "y.pt")], weights="random",
+                   expected=["expected.pt"])  # fmt: skip
+    assert f"takes no input {name}" in diag.says and diag.fix == fix
+    known = {"picked": "one of table at", "weighted": "one of x"}
+    assert diag.expected == known[function]
 
 
 def test_every_output_needs_a_predicate(folder):
@@ -199,9 +216,39 @@ def test_extents_are_held_against_the_program(folder):
     hir = {"path": "program.py", "selector": "Program.f"}
     diag = refused("check-dim-unbound", 2, files=None, **hir)
     assert diag.expected == "--dim n=V with 1 to 64"
-    refused("check-dim-unknown", 2, dims={"m": [4]}, **hir)
+    assert refused("check-dim-unknown", 2, dims={"m": [4]}, **hir).expected == "one of n"
     refused("check-dim-outside", dims={"n": [65]}, **hir)
     refused("check-file-shape", dims={"n": [15]}, **hir)
+
+
+def test_no_extent_is_open(folder):
+    (folder / "closed.py").write_text(HIR.replace("(N, 8)", "(16, 8)"))
+    diag = refused("check-dim-unknown", 2, dims={"n": [4]}, path="closed.py", selector="Program.f")
+    assert diag.expected == "no --dim: Program.f has no open extents"
+    assert diag.fix == "leave --dim out"
+
+
+def test_weights_that_nothing_reads_are_noted(folder):
+    report = ask("program.py", "Program.f", weights="random")
+    note = "note: --weights has no effect: Program.f reads no weights"
+    assert report.agrees and note in report.text()
+    (folder / "bare.py").write_text(HIR.replace("w: ConstTensor", "w: Tensor"))
+    text = ask("bare.py", "Program.f", weights="random").text()
+    assert f"# weights origin=random count=0\n#   {note}\n" in text
+    assert "# weights" not in ask("bare.py", "Program.f").text()
+
+
+def test_two_values_that_are_one_step_apart_are_told_apart(folder):
+    near = torch.nextafter(torch.load("expected.pt"), torch.tensor(9.0))
+    torch.save(near, "near.pt")
+    report = ask("program.py", "Program.f", expected=["near.pt"])
+    (line,) = [line for line in report.text().splitlines() if "fn=equal" in line]
+    words = dict(word.partition("=")[::2] for word in line.split()[2:])
+    pair = [np.float32(words[key]) for key in ("got", "expected")]
+    assert pair[0] != pair[1] and pair == [
+        np.float32(torch.load(name)[0, 0].item()) for name in ("expected.pt", "near.pt")
+    ]
+    assert (words["differ"], words["outside"], words["of"]) == ("128", "128", "128")
 
 
 def test_weights_must_be_stated(folder):
@@ -343,6 +390,51 @@ def test_a_candidate_holds_no_answer(folder):
     assert "1234567890123456" not in seen and "expected" not in seen
     left = (folder / "left.txt").read_text().split()
     assert left == []  # nothing of the reference's runs is on disk any more
+
+
+SLEEPERS = """
+import os, subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+others = [subprocess.Popen(sleep, start_new_session=True).pid]
+if not (pid := os.fork()):
+    os.setsid()
+    time.sleep(600)
+open("pids.txt", "w").write(f"{others[0]} {pid}")
+"""
+
+
+def state(pid):
+    """The state letter of a process; Z of one that is gone and not yet waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def settled(pids, holds):
+    """Whether the states of processes come to be as wanted: a signal takes a moment."""
+    until = time.monotonic() + 10
+    while not (found := holds("".join(map(state, pids)))) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
+def test_nothing_that_a_candidate_starts_outlives_it(folder):
+    """Processes in sessions of their own are stopped and killed with the candidate."""
+    (folder / "program.py").write_text(SLEEPERS + HIR)
+    child = Child("candidate", folder, 60.0, "cpu")
+    try:
+        child.ask("load", "loading", file="program.py", selector="Program.f", consts={})
+        pids = (folder / "pids.txt").read_text().split()
+        assert settled(pids, lambda seen: "R" not in seen)
+        child.stop()
+        assert settled(pids, lambda seen: seen == "TT")
+        child.go()
+        assert settled(pids, lambda seen: "T" not in seen)
+    finally:
+        child.close()
+    assert settled(pids, lambda seen: seen == "ZZ")
 
 
 def test_a_reference_that_dies(folder):

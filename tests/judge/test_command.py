@@ -7,6 +7,7 @@ import pytest
 
 from tilefoundry.cli import check as verb
 from tilefoundry.diag import Refusal
+from tilefoundry.judge.stated import PARAMETERS
 
 
 def judged(line):
@@ -31,7 +32,6 @@ def test_bounds_belong_to_the_predicate_before_them():
 @pytest.mark.parametrize("line, says", [
     ("--fn equal", "stands before any --out"),
     ("--out output --max 1", "stands before any --fn"),
-    ("--out output --fn same", "none of allclose rel_l2"),
     ("--out output --fn allclose --rtol 1", "needs --atol; there is no default"),
     ("--out output --fn equal --max 1", "takes no bounds, not --max"),
     ("--out output --fn ulp --max 1 --max 2", "given twice"),
@@ -40,9 +40,34 @@ def test_bounds_belong_to_the_predicate_before_them():
     ("--out output --fn ulp --max nan", "no bound"),
     ("", "no --out"),
 ])  # fmt: skip
-def test_what_cannot_be_bound_is_a_usage_error(line, says):
-    with pytest.raises(click.UsageError, match=says):
+def test_what_cannot_be_bound_is_refused(line, says):
+    with pytest.raises(Refusal) as caught:
         judged(line)
+    (diag,) = caught.value.diags
+    assert (diag.code, diag.exit) == ("check-predicate-form", 2) and says in diag.says
+    assert all(fn in diag.expected for fn in PARAMETERS)
+
+
+@pytest.mark.parametrize("line, fix", [
+    ("", "write `--out output --fn allclose --atol A --rtol R`"),
+    ("--fn equal", "write `--out output --fn equal`"),
+    ("--out output --max 1", "write `--fn allclose --atol A --rtol R`"),
+    ("--out output --fn rel_l2", "write `--fn rel_l2 --max M`"),
+    ("--out output --fn equal --max 1", "write `--fn equal`"),
+    ("--out output --fn rel-l2 --max 1", "write `--fn rel_l2 --max M`"),
+    ("--out output --fn maxabs", "write `--fn max_abs --max M`"),
+    ("--out output --fn zzz", "write `--fn allclose --atol A --rtol R`"),
+])  # fmt: skip
+def test_the_fix_shows_what_to_write(line, fix):
+    with pytest.raises(Refusal) as caught:
+        judged(line)
+    assert caught.value.diags[0].fix == fix
+
+
+def test_an_unknown_predicate():
+    with pytest.raises(Refusal, match="check-fn-unknown") as caught:
+        judged("--out output --fn rel-l2")
+    assert caught.value.exit == 2 and caught.value.diags[0].found == "rel-l2"
 
 
 def test_inputs_and_weights():

@@ -7,6 +7,7 @@ from tensors import integers, raw
 from tilefoundry.judge import predicates
 from tilefoundry.judge.predicates import compare, worst_row
 from tilefoundry.judge.stated import Predicate
+from tilefoundry.judge.tensor import RawTensor
 
 NAN, INF = float("nan"), float("inf")
 
@@ -58,6 +59,34 @@ def test_equal_takes_values_not_bits():
     assert judge("equal", [0.0, 1.0], [-0.0, 1.0]).passed
     found = judge("equal", [0.0, 2.0, 3.0], [0.0, 1.0, 1.0])
     assert (found.passed, found.value, found.differ, found.index) == (False, 2, 2, (1,))
+
+
+def test_differ_and_outside_each_have_one_meaning():
+    got, want = [1.0, 1.1, 2.0, NAN, NAN], [1.0, 1.0, 1.0, NAN, 1.0]
+    stated = [Predicate("max_abs", {"max": 0.5}), Predicate("equal"), Predicate("nan_inf"),
+              Predicate("rel_l2", {"max": 9.0})]  # fmt: skip
+    found = compare(stated, raw(got), raw(want))
+    assert [f.differ for f in found] == [3, 3, 3, 3]
+    assert [f.outside for f in found] == [2, 3, 1, None]
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "fp8e4m3", "fp8e5m2"])
+def test_neighbours_are_spelled_differently(dtype):
+    low = raw([-0.1222670078], dtype)
+    high = RawTensor(low.dtype, low.shape, low.flat.copy())
+    high.flat.view(f"u{high.flat.itemsize}")[0] += 1  # the next larger magnitude
+    (found,) = compare([Predicate("equal")], high, low)
+    assert found.spelled[0] != found.spelled[1]
+    back = [RawTensor.from_values(low.dtype, (1,), np.array([float(s)])) for s in found.spelled]
+    assert [b.flat[0] for b in back] == [high.flat[0], low.flat[0]]
+
+
+def test_values_are_spelled_short():
+    found = judge("equal", [0.1, -0.0], [3.0, 1.0])
+    assert found.spelled == ("0.1", "3")
+    assert judge("equal", [-0.0], [1e20]).spelled == ("-0", "1e+20")
+    (whole,) = compare([Predicate("equal")], integers([2**53 + 1], "i64"), integers([2], "i64"))
+    assert whole.spelled == ("9007199254740993", "2")
 
 
 def test_integers_beyond_float64():

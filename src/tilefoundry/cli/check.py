@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,7 +18,7 @@ from tilefoundry.cli.source import (
     out_argument,
     source_argument,
 )
-from tilefoundry.diag import ACCEPTED, REFUSED
+from tilefoundry.diag import ACCEPTED, REFUSED, refuse
 from tilefoundry.judge.stated import PARAMETERS, Predicate
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def command(
     their size, and never by more than 2*(n*u_acc/(1 - n*u_acc) + u_out) of the sum of the
     products' magnitudes. Without a reduction, and with the same roundings, state equal.
     `tilefoundry.judge.bounds` computes them: typical(n, accumulate, output) for rel_l2,
-    absolute(n, scale, accumulate, output) for atol and max_abs.
+    absolute(n, scale, accumulate, output) for atol and max_abs, where scale is the standard
+    deviation of one product, that of its factors multiplied. `tilefoundry spec check` derives
+    bounds of composites such as a layer norm.
     """
     judged = judged_of(context.meta["ordered"])
     files = files_of(inputs)
@@ -152,8 +154,6 @@ def require_packages() -> None:
     """Refuse an installation without what evaluation needs."""
     from importlib.util import find_spec
 
-    from tilefoundry.diag import refuse
-
     for name in ("numpy", "torch"):
         if find_spec(name) is None:
             refuse("check-torch-absent", None, install="pip install 'tilefoundry[torch]'",
@@ -169,41 +169,65 @@ def judged_of(ordered: Sequence[tuple[str, str]]) -> list[Judged]:
         if option == "--out":
             outs.append((text, []))
         elif not outs:
-            raise click.UsageError(f"{option} {text} stands before any --out")
+            judge = _spelled(text) if option == "--fn" and text in PARAMETERS else EXAMPLE
+            _malformed(f"{option} {text} stands before any --out", f"--out output {judge}")
         elif option == "--fn":
             if text not in PARAMETERS:
-                raise click.UsageError(f"--fn {text} is none of {' '.join(PARAMETERS)}")
+                _unknown(text)
             outs[-1][1].append((text, {}))
         else:
             _take_bound(option, text, outs[-1][1])
     if not outs:
-        raise click.UsageError("no --out: state for each output what agreement means")
+        _malformed("no --out: state for each output what agreement means",
+                   f"--out output {EXAMPLE}")  # fmt: skip
     return [Judged(selector, tuple(_predicate(*fn) for fn in fns)) for selector, fns in outs]
 
 
 def _take_bound(option: str, text: str, fns: list[tuple[str, dict[str, float]]]) -> None:
     if not fns:
-        raise click.UsageError(f"{option} {text} stands before any --fn of its --out")
+        _malformed(f"{option} {text} stands before any --fn of its --out", EXAMPLE)
     fn, bounds = fns[-1]
     name = option[2:]
     if name not in PARAMETERS[fn]:
         takes = " ".join(f"--{b}" for b in PARAMETERS[fn]) or "no bounds"
-        raise click.UsageError(f"--fn {fn} takes {takes}, not {option}")
+        _malformed(f"--fn {fn} takes {takes}, not {option}", _spelled(fn))
     if name in bounds:
-        raise click.UsageError(f"{option} is given twice for --fn {fn}")
+        _malformed(f"{option} is given twice for --fn {fn}", _spelled(fn))
     try:
         bounds[name] = float(text)
     except ValueError:
-        raise click.UsageError(f"{option} {text} is not a number") from None
+        _malformed(f"{option} {text} is not a number", _spelled(fn))
     if not math.isfinite(bounds[name]) or bounds[name] < 0:
-        raise click.UsageError(f"{option} {text} is no bound: a finite number from 0 up")
+        _malformed(f"{option} {text} is no bound: a finite number from 0 up", _spelled(fn))
 
 
 def _predicate(fn: str, bounds: dict[str, float]) -> Predicate:
     for name in PARAMETERS[fn]:
         if name not in bounds:
-            raise click.UsageError(f"--fn {fn} needs --{name}; there is no default")
+            _malformed(f"--fn {fn} needs --{name}; there is no default", _spelled(fn))
     return Predicate(fn, bounds)
+
+
+def _spelled(fn: str) -> str:
+    """``--fn allclose --atol A --rtol R``: a predicate with all that it needs."""
+    return " ".join([f"--fn {fn}", *(f"--{b} {b[0].upper()}" for b in PARAMETERS[fn])])
+
+
+EXAMPLE = _spelled("allclose")
+"""What is shown where nothing says which predicate was meant."""
+
+
+def _malformed(message: str, write: str) -> NoReturn:
+    fns = " ".join(PARAMETERS)
+    refuse("check-predicate-form", None, message=message, fns=fns, write=write)
+
+
+def _unknown(fn: str) -> NoReturn:
+    import difflib
+
+    near = difflib.get_close_matches(fn.lower().replace("-", "_"), PARAMETERS, 1)
+    write = _spelled(near[0]) if near else EXAMPLE
+    refuse("check-fn-unknown", None, fn=fn, known=" ".join(PARAMETERS), write=write)
 
 
 def files_of(text: str) -> list[FileInput] | None:

@@ -36,6 +36,9 @@ def typical(n: int, accumulate: str = "f32", output: str = "f32") -> float:
 
 
 def absolute(n: int, scale: float, accumulate: str = "f32", output: str = "f32") -> float:
-    """``--atol`` for a sum of ``n`` products of values of standard deviation ``scale``:
-    six deviations of the sum, times the typical relative difference."""
+    """``--atol`` or ``max_abs --max`` for a sum of ``n`` terms of random sign and standard
+    deviation ``scale``: six deviations of the sum, times the typical relative difference.
+
+    A term of a matmul is a product: its ``scale`` is the product of its factors' deviations.
+    """
     return 6 * math.sqrt(n) * scale * typical(n, accumulate, output)

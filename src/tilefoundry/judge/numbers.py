@@ -76,6 +76,15 @@ def decode(raw: Array, dtype: DType) -> Array:
         return raw.astype(np.float64)
 
 
+def spell_value(value: float | int, dtype: DType) -> str:
+    """The fewest digits that name ``value`` among those of its type (bf16 and 8-bit floats:
+    among those of f32, which holds them)."""
+    if isinstance(value, int):
+        return str(value)
+    kind = np.dtype(STORED[dtype.name])
+    return str((kind if kind.kind == "f" else np.dtype("<f4")).type(value)).removesuffix(".0")
+
+
 def encode(values: Array, dtype: DType) -> Array:
     """Stored elements nearest to ``values``; ties to even, 8-bit floats saturate."""
     if not dtype.is_float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tilefoundry.judge.numbers import Array, ulp_distance
+from tilefoundry.judge.numbers import Array, spell_value, ulp_distance
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
 
@@ -28,9 +28,10 @@ class Finding:
     """What one predicate found on one output.
 
     ``value`` is the measured quantity (for ``allclose`` the largest difference over its
-    tolerance; for ``equal`` and ``nan_inf`` the number of differing elements); ``differ``
-    counts elements outside the bound, or that differ at all where the bound is on the whole;
-    ``index`` is the first of them (the farthest off where the bound is on the whole).
+    tolerance; for ``equal`` and ``nan_inf`` the number of elements outside). ``differ`` counts
+    elements that do not have the same value, ``outside`` those beyond the bound (None where the
+    bound is on the whole). ``index`` is the first outside, or the farthest off where the bound
+    is on the whole; ``spelled`` its two values with every digit that tells them apart.
     """
 
     predicate: Predicate
@@ -38,9 +39,11 @@ class Finding:
     value: float
     count: int
     differ: int
+    outside: int | None
     index: tuple[int, ...] | None = None
     got: float | int | None = None
     expected: float | int | None = None
+    spelled: tuple[str, str] = ("", "")
 
 
 class Chunk:
@@ -51,7 +54,16 @@ class Chunk:
         self.dtype = ref.dtype
         self.raw = got.flat[at:stop], ref.flat[at:stop]
         self.got, self.ref = got.values(at, stop), ref.values(at, stop)
+        self.masked = masked
         self.judged = np.isfinite(self.ref) if masked else np.ones(self.ref.shape, bool)
+
+    @cached_property
+    def differ(self) -> int:
+        """Elements of different values; two NaN are the same where ``nan_inf`` is stated."""
+        same = self.got == self.ref
+        if self.masked:
+            same |= np.isnan(self.got) & np.isnan(self.ref)
+        return int(same.size - np.count_nonzero(same))
 
     @cached_property
     def off(self) -> Array:
@@ -77,6 +89,7 @@ class Tally:
         self.bounds = predicate.bounds
         self.count = 0
         self.differ = 0
+        self.outside = 0
         self.value: float = 0.0
         self.place: int | None = None
         self.farthest = -1.0
@@ -87,7 +100,8 @@ class Tally:
         wrong, value = self.see(chunk)
         self.value = max(self.value, value)
         where = np.flatnonzero(wrong)
-        self.differ += where.size
+        self.differ += chunk.differ
+        self.outside += where.size
         if not where.size:
             return
         if self.elementwise:
@@ -104,7 +118,7 @@ class Tally:
 
     def verdict(self) -> tuple[bool, float]:
         """Passed or not, and the measured quantity."""
-        return self.differ == 0, self.value
+        return self.outside == 0, self.value
 
 
 def _largest(values: Array) -> float:
@@ -146,7 +160,7 @@ class Equal(Tally):
         return chunk.off != 0, 0.0
 
     def verdict(self) -> tuple[bool, float]:
-        return self.differ == 0, float(self.differ)
+        return self.outside == 0, float(self.outside)
 
 
 class NanInf(Equal):
@@ -249,12 +263,15 @@ def chunks(tensor: RawTensor) -> list[tuple[int, int]]:
 
 def _finding(tally: Tally, got: RawTensor, ref: RawTensor) -> Finding:
     passed, value = tally.verdict()
+    outside = tally.outside if tally.elementwise else None
+    found = Finding(tally.predicate, passed, value, tally.count, tally.differ, outside)
     if tally.place is None:
-        return Finding(tally.predicate, passed, value, tally.count, tally.differ)
+        return found
     at = tally.place
     index = tuple(int(i) for i in np.unravel_index(at, ref.shape))
     pair: list[Any] = [x.values(at, at + 1)[0].item() for x in (got, ref)]
-    return Finding(tally.predicate, passed, value, tally.count, tally.differ, index, *pair)
+    spelled = spell_value(pair[0], got.dtype), spell_value(pair[1], ref.dtype)
+    return replace(found, index=index, got=pair[0], expected=pair[1], spelled=spelled)
 
 
 def worst_row(got: RawTensor, ref: RawTensor) -> tuple[tuple[int, ...], float] | None:

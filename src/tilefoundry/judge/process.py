@@ -32,6 +32,10 @@ TAIL = 20
 LONGEST_TAIL = 1 << 14
 SPARE = 9 / 10
 """Part of the machine's memory that a child may fill."""
+ENDING = 5.0
+"""Seconds in which the processes that a child leaves behind must be gone."""
+MARK = "TILEFOUNDRY_CHILD"
+"""Variable by which the processes that a child starts are known: its temporary folder."""
 Role = Literal["candidate", "reference"]
 
 
@@ -43,8 +47,8 @@ class Child:
         self.seconds = seconds
         self.left = seconds
         self.words = (folder / f"{role}.stdout", folder / f"{role}.stderr")
-        temporary = folder / f"{role}.tmp"
-        temporary.mkdir(mode=0o700)
+        self.temporary = folder / f"{role}.tmp"
+        self.temporary.mkdir(mode=0o700)
         self.end, theirs = socket.socketpair()
         with self.words[0].open("wb") as out, self.words[1].open("wb") as err, theirs:
             self.process = subprocess.Popen(
@@ -54,7 +58,7 @@ class Child:
                 stderr=err,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=_environment(temporary),
+                env=_environment(self.temporary),
             )
         self.doing = "starting"
         # Address space that a CUDA driver reserves is no memory used; only CPU runs are bounded.
@@ -102,23 +106,36 @@ class Child:
         )
 
     def stop(self) -> None:
-        """Stop every process of the child's session until :meth:`go`."""
+        """Stop the child and all that it started until :meth:`go`."""
         self._signal(signal.SIGSTOP)
 
     def go(self) -> None:
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the child and all that it started in its session."""
+        """End the child and all that it started."""
         self.end.close()
         self._signal(signal.SIGKILL)
         self.process.wait()
+        until = time.monotonic() + ENDING
+        quiet = 0  # twice: a process that is becoming another program shows no environment
+        while quiet < 2 and time.monotonic() < until:
+            quiet = 0 if self._signal_strays(signal.SIGKILL) else quiet + 1
+            time.sleep(0.01)
 
     def _signal(self, what: signal.Signals) -> None:
-        try:
+        """Send a signal to all of the child's session, and to what left it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, what)
-        except (ProcessLookupError, PermissionError):
-            return
+        self._signal_strays(what)
+
+    def _signal_strays(self, what: signal.Signals) -> int:
+        """Send a signal to what carries the child's environment; how many processes do."""
+        pids = _marked(self.temporary)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, what)
+        return len(pids)
 
     def _ended(self) -> str:
         try:
@@ -159,7 +176,18 @@ def _environment(temporary: Path) -> Mapping[str, str]:
     home = str(Path(tilefoundry.__file__).parents[1])
     # PYTHONSAFEPATH: nothing is imported from the folder that the command stands in.
     return {**kept, "PYTHONPATH": home, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary)}  # fmt: skip
+            "PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary), MARK: str(temporary)}  # fmt: skip
+
+
+def _marked(temporary: Path) -> list[int]:
+    """Processes whose environment names a child's folder; none where there is no /proc."""
+    marks = {os.fsencode(f"{name}={temporary}") for name in (MARK, "TMPDIR")}
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if not marks.isdisjoint(path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _memory() -> int:

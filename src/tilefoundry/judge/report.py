@@ -32,6 +32,7 @@ class Row:
             "verdict": "pass" if found.passed else "fail",
             "differ": found.differ,
             "of": found.count,
+            **({} if found.outside is None else {"outside": found.outside}),
             "run": self.run,
             "notes": list(self.notes),
         }
@@ -112,7 +113,9 @@ class Report:
         ]
         lines.append(_line("reference", self.reference))
         if self.weights:
-            lines.append(_line("weights", self.weights))
+            weights = dict(self.weights)
+            notes = [weights.pop("note")] if "note" in weights else []
+            lines.append(_line("weights", weights) + _notes(notes))
         for held in self.tensors:
             record = held.record() | {"shape": spell(held.tensor.shape)}
             lines.append(_line(str(record.pop("part")), record))
@@ -121,9 +124,15 @@ class Report:
             bounds = record.pop("bounds")
             notes = record.pop("notes")
             assert isinstance(bounds, dict) and isinstance(notes, list)
+            if row.finding.index is not None:
+                record |= {"got": row.finding.spelled[0], "expected": row.finding.spelled[1]}
             line = {"output": record.pop("output"), "fn": record.pop("fn"), **bounds, **record}
-            lines.append(_line("check", line) + "".join(f"\n#   note: {note}" for note in notes))
+            lines.append(_line("check", line) + _notes(notes))
         return "\n".join(lines)
+
+
+def _notes(notes: Sequence[object]) -> str:
+    return "".join(f"\n#   note: {note}" for note in notes)
 
 
 def _line(family: str, values: Mapping[str, object]) -> str:

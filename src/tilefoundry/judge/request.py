@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tilefoundry.diag import refuse
 from tilefoundry.judge.signature import Signature
@@ -80,6 +81,9 @@ def judged_outputs(
 def named_files(files: Sequence[FileInput], signature: Signature) -> dict[str, str]:
     """The file of each parameter; refuses a wrong number, an unknown or a repeated name."""
     names = [declared.name for declared in signature.inputs]
+    for file in files:
+        if file.name is not None and file.name not in names:
+            _unknown_input(file.name, names, signature)
     open = [name for name in names if name not in {file.name for file in files}]
     placed: dict[str, str] = {}
     for file in files:
@@ -92,3 +96,15 @@ def named_files(files: Sequence[FileInput], signature: Signature) -> dict[str, s
         refuse("check-input-count", None, function=signature.name,
                expected=", ".join(names) or "no inputs", found=len(files), given=given)  # fmt: skip
     return placed
+
+
+def _unknown_input(name: str, names: Sequence[str], signature: Signature) -> NoReturn:
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 1, 0.4)
+    if name in signature.needed:
+        fix = f"{name} is a weight: give it by --weights"
+    else:
+        fix = f"write {near[0]}=FILE" if near else "use the names of the function's parameters"
+    known = " ".join(names) or "none"
+    refuse("check-input-unknown", None, function=signature.name, name=name, known=known, fix=fix)

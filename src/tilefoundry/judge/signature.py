@@ -108,8 +108,11 @@ class Signature:
         known = {open.name: open for open in self.opens}
         for name in given:
             if name not in known:
-                words = " ".join(known) or "none"
-                refuse("check-dim-unknown", None, name=name, function=self.name, known=words)
+                expected, fix = f"one of {' '.join(known)}", "give extents that are open"
+                if not known:
+                    expected, fix = f"no --dim: {self.name} has no open extents", "leave --dim out"
+                refuse("check-dim-unknown", None, name=name, function=self.name,
+                       expected=expected, fix=fix)  # fmt: skip
         dims = dict(given)
         for declared, shape in zip(self.inputs, shapes, strict=True):
             for written, seen in zip(declared.extents, shape or (), strict=False):

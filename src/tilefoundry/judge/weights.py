@@ -29,11 +29,16 @@ class Weights:
     places: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sha256: str = ""
     """Of the names and bytes of all weights, in the order of ``places``."""
+    note: str = ""
+    """What the reader must know about them; empty for nothing."""
 
     def record(self) -> dict[str, object]:
-        if not self.places:
+        if not self.origin:
             return {}
-        return {"origin": self.origin, "count": len(self.places), "sha256": self.sha256}
+        record: dict[str, object] = {"origin": self.origin, "count": len(self.places)}
+        if self.places:
+            record["sha256"] = self.sha256
+        return record | ({"note": self.note} if self.note else {})
 
 
 def gather_weights(
@@ -50,7 +55,8 @@ def gather_weights(
         places = _random(signature, seed, folder)
     else:
         places = _from_checkpoint(stated, signature)
-    return Weights(stated, places, _sha256(places))
+    note = "" if signature.needed else f"--weights has no effect: {signature.name} reads no weights"
+    return Weights(stated, places, _sha256(places), note)
 
 
 def _sha256(places: Mapping[str, Mapping[str, Any]]) -> str:

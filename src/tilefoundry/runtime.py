@@ -8,6 +8,7 @@ children must match one to one. A twin is called, never read.
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ def runtime_module(module: type) -> Callable[[C], C]:
     """
 
     def decorate(cls: C) -> C:
-        span = _span(cls)
+        span = _class_span()
         if not is_module(module):
             found = getattr(module, "__name__", repr(module))
             refuse("twin-module", span, twin=cls.__name__, found=found)
@@ -65,7 +66,8 @@ def runtime_module(module: type) -> Callable[[C], C]:
         _hold_functions(cls, decl, public, span)
         children = _children(cls, decl, public, span)
         named = {
-            name: _signature(cls, function, public[name]) for name, function in decl.funcs.items()
+            name: _signature(cls, function, public[name], span)
+            for name, function in decl.funcs.items()
         }
         _hold_methods(cls, decl, public, span)
         _adopt_methods(cls, decl, public)
@@ -176,7 +178,7 @@ def _pairs(children: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {child}" for name, child in sorted(children.items())) or "none"
 
 
-def _signature(cls: type, decl: FuncDecl, method: Any) -> tuple[str, ...]:
+def _signature(cls: type, decl: FuncDecl, method: Any, span: Span) -> tuple[str, ...]:
     """The weights that ``method`` names; refuses parameters that differ from ``decl``'s."""
     weights = [name for name in decl.params if _is_weight(decl, name)]
     tensors = [name for name in decl.params if name not in weights]
@@ -193,7 +195,7 @@ def _signature(cls: type, decl: FuncDecl, method: Any) -> tuple[str, ...]:
         takes = ", ".join(["self", *tensors])
         refuse(
             "twin-signature",
-            _span(cls, method),
+            _method_span(method) if isinstance(method, types.FunctionType) else span,
             twin=cls.__name__,
             function=decl.name,
             takes=f"({takes})" + (f", and any of {', '.join(weights)}" if weights else ""),
@@ -255,7 +257,7 @@ def _construct(cls: type, children: Mapping[str, type | ModuleList]) -> None:
     setattr(cls, "__init__", init)  # noqa: B010
 
 
-def _with_weights(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+def _with_weights(method: types.FunctionType, names: tuple[str, ...]) -> Callable[..., Any]:
     """``method`` with the weights it names filled in from ``self.weights``."""
     from functools import wraps
 
@@ -264,22 +266,18 @@ def _with_weights(method: Callable[..., Any], names: tuple[str, ...]) -> Callabl
         for name in names:
             if name not in given:
                 if name not in self.weights:
-                    refuse("twin-weight", _span(type(self), method), name=name)
+                    refuse("twin-weight", _method_span(method), name=name)
                 given[name] = self.weights[name]
         return method(self, *args, **given)
 
     return call
 
 
-def _span(cls: type, method: Any = None) -> Span:
-    """Where a method stands; of a class, its first line that has code."""
-    import sys
+def _class_span() -> Span:
+    """Where ``@runtime_module`` decorates the class: the line that runs while it does."""
+    frame = sys._getframe(2)
+    return Span(frame.f_code.co_filename, frame.f_lineno)
 
-    if isinstance(method, types.FunctionType):
-        return Span(method.__code__.co_filename, method.__code__.co_firstlineno)
-    codes = [v.__code__ for v in vars(cls).values() if isinstance(v, types.FunctionType)]
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or "<unknown>"
-    if not codes:
-        return Span(file, 1)
-    first = min(codes, key=lambda code: code.co_firstlineno)
-    return Span(first.co_filename, first.co_firstlineno)
+
+def _method_span(method: types.FunctionType) -> Span:
+    return Span(method.__code__.co_filename, method.__code__.co_firstlineno)

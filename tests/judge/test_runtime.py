@@ -3,6 +3,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,28 @@ def test_a_twin_of_no_module():
                 return x
 
     assert diag(decorated).code == "twin-module"
+
+
+def test_a_refusal_names_the_class_of_the_twin():
+    """The line of its decorator, where the class has no method, and where it has."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+
+    def empty():
+        @runtime_module(Outer)  # an empty one
+        class Bad:
+            pass
+
+    def full():
+        @runtime_module(Outer)  # a full one
+        class Bad:
+            layers = 3
+
+            def _own(self):
+                return None
+
+    for decorated, mark in ((empty, "  # an empty one"), (full, "  # a full one")):
+        span = diag(decorated).span
+        assert lines[span.line - 1].endswith(f"@runtime_module(Outer){mark}")
 
 
 def test_functions_must_match():

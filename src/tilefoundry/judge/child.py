@@ -87,7 +87,8 @@ class Program:
         self.loaded = load_source(file, selector, consts)
         if not self.loaded.func:
             module = self.loaded.module
-            refuse("function-unstated", module.span, module=module.name, func="none")
+            refuse("function-unstated", module.span, module=module.name, func="none",
+                   known=" ".join(module.funcs) or "none")  # fmt: skip
         cls, twin = self.loaded.cls, self.loaded.is_twin
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {

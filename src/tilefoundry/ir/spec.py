@@ -142,7 +142,7 @@ def _paired(
     shape: tuple[object, ...], stride: tuple[object, ...], span: Span | None
 ) -> list[tuple[object, object]]:
     if len(shape) != len(stride):
-        refuse("layout-congruent", span, shape=_show(shape), strides=_show(stride))
+        refuse("layout-congruence", span, shape=_show(shape), strides=_show(stride))
     return list(zip(shape, stride, strict=True))
 
 
@@ -168,11 +168,11 @@ def _strided(
     if isinstance(item, tuple):
         items = _tuple(item)
         if not isinstance(step, tuple):
-            refuse("layout-congruent", span, shape=_show(items), strides=_show(step))
+            refuse("layout-congruence", span, shape=_show(items), strides=_show(step))
         pairs = [_strided(a, b, axes, span) for a, b in _paired(items, _tuple(step), span)]
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     if not isinstance(step, (int, Expr)) or isinstance(step, bool):
-        refuse("layout-congruent", span, shape=_show(item), strides=_show(step))
+        refuse("layout-congruence", span, shape=_show(item), strides=_show(step))
     size = _mode(item, axes, span)
     if isinstance(size, tuple):  # a factored split: the outer part strides over the rest
         rest = flat(size)[1]

@@ -114,6 +114,26 @@ def test_full_stdout_is_the_environment(args):
     )
 
 
+def test_closed_stdout_is_the_environment_unless_nothing_is_written_there(tmp_path):
+    def run(*args):
+        line = [sys.executable, "-m", "tilefoundry", *args]
+        return subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *line],
+            env=environment(),
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=60,
+        )
+
+    for args in (["--help"], ["explain"], ["explain", "shard-indivisible", "--json"]):
+        done = run(*args)
+        assert done.returncode == 4, args
+        assert done.stderr.startswith("refused [output-unwritable] cannot write stdout: ")
+    assert run("explain", "shard-indivisible", "page.txt").returncode == 0
+    assert (tmp_path / "page.txt").read_text(encoding="utf-8").startswith("shard-indivisible")
+
+
 def test_help_loads_only_the_frame():
     ours = {name for name in loaded("--help") if name.startswith("tilefoundry")}
     assert ours == {

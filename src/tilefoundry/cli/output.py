@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 import math
 import os
@@ -59,11 +60,25 @@ def write_whole(path: str, text: str) -> None:
         refuse("output-unwritable", path=path, reason=(error.strerror or str(error)).lower())
 
 
+class Closed(io.TextIOBase):
+    """The stdout of a process started without one: an answer written there is lost."""
+
+    lost = False
+
+    def write(self, text: str, /) -> int:
+        self.lost = self.lost or bool(text)
+        if self.lost:
+            raise OSError(errno.EBADF, "it is closed")
+        return 0
+
+
 def prepare_streams() -> None:
-    """Give a process without stdout or stderr a sink, and let any text be written."""
+    """Give a process without stdout or stderr one to write to, and let any text be written."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:
+        if stream is None and name == "stdout":
+            sys.stdout = Closed()
+        elif stream is None:
             setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), encoding="utf-8"))
         elif reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

@@ -15,6 +15,7 @@ ORDER = [
     {"lang", "check", "analyze", "evaluate", "dsl", "runtime", "spec"},
     {"models"},
     {"tir"},
+    {"lower", "verify", "interpret"},
     {"emit"},  # targets/*/emit.py
     {"build", "judge", "profile"},
     {"cli", "__main__"},

@@ -1,0 +1,1 @@
+"""TIR: buffers, participants, instructions and derived synchronisation."""

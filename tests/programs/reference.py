@@ -1,0 +1,110 @@
+"""What the programs compute, in float64 from the mathematics, with a bound on the error.
+
+A reference takes the inputs and weights (by parameter name) and the program's constants,
+and gives for each output the exact value and the largest admissible distance from it,
+element by element. The bounds count the roundings that the program states: U[dtype] for
+each result that is stored, U["f32"] for each step of an f32 sum, twice that for a division,
+a root or an exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+U = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "fp8e4m3": 2.0**-4}
+"""Unit roundoff: half the distance of neighbours, relative to the number."""
+
+TINY = {"bf16": 2.0**-134, "f16": 2.0**-25, "f32": 2.0**-150, "fp8e4m3": 2.0**-10}
+"""Half the smallest number: the absolute error near zero."""
+
+
+class Expected(NamedTuple):
+    """An output's exact value and the admissible distance from it."""
+
+    value: Tensor
+    bound: Tensor
+
+
+Inputs = Mapping[str, Tensor]
+Reference = Callable[[Inputs, ModuleType], tuple[Expected, ...]]
+
+
+def rounded(value: Tensor, dtype: str, slack: Tensor | float = 0.0) -> Expected:
+    """A result stored as ``dtype`` after ``slack`` of absolute error in wider numbers."""
+    slack = torch.as_tensor(slack, dtype=torch.float64)
+    return Expected(value, U[dtype] * (value.abs() + slack) + slack + TINY[dtype])
+
+
+def product(a: Tensor, b: Tensor, dtype: str) -> Expected:
+    """A matrix product summed in f32 in any order and stored as ``dtype``."""
+    steps = a.shape[-1] + 2
+    return rounded(a @ b, dtype, steps * U["f32"] * (a.abs() @ b.abs()))
+
+
+def chain(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x = t["x"].double()
+    y = (x * x + x) * x
+    u = U["f16"]
+    # the square, the sum and the product each round; 1.01 covers the products of errors
+    slack = u * ((x * x).abs() + (x * x + x).abs()) * x.abs() * 1.01
+    return (rounded(y, "f16", slack + TINY["f16"] * (1 + x.abs())),)
+
+
+def softmax(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x = t["x"].double()
+    y = torch.softmax(x, -1)
+    depth = (x.amax(-1, keepdim=True) - x) + x.shape[-1] + 8
+    return (rounded(y, "bf16", depth * U["f32"] * y),)
+
+
+def transpose(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x = t["x"].double().T
+    return (Expected(x, torch.zeros_like(x)),)
+
+
+def gemm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    return (product(t["a"].double(), t["b"].double(), "bf16"),)
+
+
+REFERENCES: Mapping[str, Reference] = {
+    "chain": chain,
+    "softmax": softmax,
+    "softmax_cta": softmax,
+    "transpose_smem": transpose,
+    "transpose_swizzled": transpose,
+    "gemm_optimal": gemm,
+    "gemm_own_storer": gemm,
+    "gemm_ampere": gemm,
+    "gemm_ampere_plain": gemm,
+}
+
+
+def inputs(types: Mapping[str, Any], seed: int = 0) -> dict[str, Tensor]:
+    """Standard normal inputs for parameters of these types, a stream of their own each."""
+    from tilefoundry.ops.base import torch_dtype
+
+    made: dict[str, Tensor] = {}
+    for n, (name, type) in enumerate(types.items()):
+        stream = torch.Generator().manual_seed(1000 * seed + n)
+        made[name] = torch.randn(type.shape, generator=stream).to(torch_dtype(type.dtype))
+    return made
+
+
+def misses(got: Tensor, want: Expected) -> str:
+    """Where a result leaves its bound, in words; empty where it does not."""
+    if tuple(got.shape) != tuple(want.value.shape):
+        return f"shape {tuple(got.shape)}, expected {tuple(want.value.shape)}"
+    off = (got.double() - want.value).abs()
+    bad = ~(off <= want.bound)
+    if not bool(bad.any()):
+        return ""
+    first = tuple(bad.nonzero()[0].tolist())
+    return (
+        f"{int(bad.sum())} of {bad.numel()} elements; the first is {first}: {float(got[first])}, "
+        f"expected {float(want.value[first])} within {float(want.bound[first])}"
+    )

@@ -1,0 +1,47 @@
+"""The sizes at which the programs are run: constants to override, per program.
+
+``EVALUATE`` has enough units and steps to meet every branch of a program and is judged
+against float64; ``INTERPRET`` is for executions thread by thread: 1 to 4 CTAs, few steps.
+A program of two sizes (a head dimension, say) has two entries: NAME and NAME@what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+Consts = Mapping[str, object]
+
+HERE = Path(__file__).parent
+
+
+def path(case: str) -> str:
+    """The file of a case."""
+    return str(HERE / f"{case.split('@')[0]}.py")
+
+
+_GEMM: Consts = {"M": 256, "N": 512, "K": 192, "CTAS": 2, "GROUP": 2}
+
+EVALUATE: Mapping[str, Consts] = {
+    "chain": {"ROWS": 512, "COLS": 512, "CTA_ROWS": 2, "CTA_COLS": 4},
+    "softmax": {"ROWS": 40, "COLS": 512, "CTAS": 3},
+    "softmax_cta": {"ROWS": 7, "COLS": 8192, "CTAS": 3},
+    "transpose_smem": {"ROWS": 128, "COLS": 192},
+    "transpose_swizzled": {"ROWS": 64, "COLS": 96},
+    "gemm_optimal": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 4},
+    "gemm_own_storer": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 4},
+    "gemm_ampere": {"M": 384, "N": 256, "K": 160, "CTAS": 4},
+    "gemm_ampere_plain": {"M": 256, "N": 256, "K": 160},
+}
+
+INTERPRET: Mapping[str, Consts] = {
+    "chain": {"ROWS": 64, "COLS": 128, "CTA_ROWS": 2, "CTA_COLS": 2},
+    "softmax": {"ROWS": 8, "COLS": 512, "CTAS": 2, "WARPS": 2},
+    "softmax_cta": {"ROWS": 3, "COLS": 1024, "CTAS": 2, "THREADS": 64},
+    "transpose_smem": {"ROWS": 64, "COLS": 128},
+    "transpose_swizzled": {"ROWS": 32, "COLS": 64},
+    "gemm_optimal": {**_GEMM, "N": 256, "CTAS": 1},
+    "gemm_own_storer": {**_GEMM, "N": 256, "CTAS": 1},
+    "gemm_ampere": {"M": 128, "N": 256, "K": 96, "CTAS": 1},
+    "gemm_ampere_plain": {"M": 128, "N": 128, "K": 96},
+}

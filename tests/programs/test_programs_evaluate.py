@@ -1,0 +1,45 @@
+"""Every program reads, types and computes what the mathematics says, at a reduced size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from programs.reference import REFERENCES, inputs, misses
+from programs.sizes import EVALUATE, HERE, INTERPRET, path
+from tilefoundry.evaluate import evaluate
+from tilefoundry.lang.load import load_source
+
+SHARED = {"reference", "sizes"}
+
+
+def test_each_program_has_a_reference_and_both_sizes():
+    files = {f.stem for f in HERE.glob("*.py") if not f.stem.startswith(("test_", "_"))} - SHARED
+    assert files == set(REFERENCES)
+    assert {c.split("@")[0] for c in EVALUATE} == files
+    assert set(EVALUATE) == set(INTERPRET)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_program_reads_at_its_own_size(name):
+    load_source(path(name), None, {})
+
+
+@pytest.mark.parametrize("case", sorted(INTERPRET))
+def test_program_reads_at_the_size_for_interpretation(case):
+    load_source(path(case), None, INTERPRET[case])
+
+
+@pytest.mark.parametrize("case", sorted(EVALUATE))
+def test_program_computes_its_mathematics(case):
+    torch.set_num_threads(1)
+    loaded = load_source(path(case), None, EVALUATE[case])
+    func = loaded.module.funcs[loaded.func]
+    values = inputs({p.name: p.type for p in func.params})
+    plain = [values[p.name] for p in func.params if p.name not in func.weights]
+    weights = {name: values[name] for name in func.weights}
+    got = evaluate(loaded.module, loaded.func, plain, weights)
+    want = REFERENCES[case.split("@")[0]](values, loaded.python)
+    assert len(got) == len(want)
+    for value, expected in zip(got, want, strict=True):
+        assert not misses(value, expected)

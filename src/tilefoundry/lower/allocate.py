@@ -1,0 +1,74 @@
+"""Byte offsets in shared memory: rings first, then the rest by size, each aligned as its
+layout and its instructions demand; barriers last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefoundry.tir.program import Barrier, Buffer, PrimFunc
+from tilefoundry.tir.rewrite import rebuild
+
+BARRIER_BYTES = 8
+"""PTX ISA, mbarrier: a 64-bit object, aligned to 8 bytes."""
+
+
+def alignment(buffer: Buffer) -> int:
+    """Bytes: the period of the swizzle (8 rows of its span), at least 128."""
+    swizzle = buffer.layout.swizzle if buffer.layout is not None else None
+    if swizzle is None:
+        return max(buffer.align, 128)
+    return max(buffer.align, 1 << (swizzle.B + swizzle.M + max(swizzle.S, 0)))
+
+
+def slot_bytes(buffer: Buffer) -> int:
+    """Bytes that one slot spans, gaps of its layout included."""
+    layout = buffer.layout
+    if layout is None or layout.strides is None:
+        count = 1
+        for extent in buffer.shape:
+            count *= extent
+    else:
+        count = 1 + sum(
+            (int(m) - 1) * int(s)  # type: ignore[arg-type]
+            for m, s in zip(layout.modes, layout.strides, strict=True)
+        ) + layout.offset  # fmt: skip
+    bytes = -(-count * buffer.dtype.bits // 8)
+    swizzle = layout.swizzle if layout is not None else None
+    period = 1 if swizzle is None else 1 << (swizzle.B + swizzle.M + max(swizzle.S, 0))
+    return -(-bytes // period) * period
+
+
+def up(x: int, unit: int) -> int:
+    return -(-x // unit) * unit
+
+
+def allocate(func: PrimFunc) -> PrimFunc:
+    """Every local buffer of shared memory gets its offsets, one per slot."""
+    pool = [b for b in func.buffers if _shared(func, b)]
+    order = sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b)))
+    at = 0
+    placed: dict[Buffer, Buffer] = {}
+    for buffer in order:
+        unit = alignment(buffer)
+        size = up(slot_bytes(buffer), unit)
+        at = up(at, unit)
+        offsets = tuple(at + n * size for n in range(buffer.slots))
+        placed[buffer] = replace(buffer, offsets=offsets, align=unit)
+        at += buffer.slots * size
+    return replace(rebuild(func, buffers=placed), shared_bytes=at)
+
+
+def place_barriers(func: PrimFunc) -> PrimFunc:
+    """Barriers behind the buffers, 8 bytes each."""
+    at = up(func.shared_bytes, BARRIER_BYTES)
+    placed: dict[Barrier, Barrier] = {}
+    for barrier in func.barriers:
+        placed[barrier] = replace(barrier, offset=at)
+        at += barrier.slots * BARRIER_BYTES
+    return replace(rebuild(func, barriers=placed), shared_bytes=at if placed else func.shared_bytes)
+
+
+def _shared(func: PrimFunc, buffer: Buffer) -> bool:
+    """The buffer lies in a storage that the units of one outer unit share."""
+    level = func.target.storages[buffer.storage].level
+    return buffer.role == "local" and level not in (None, func.target.levels[-1])

@@ -1,0 +1,554 @@
+"""One function of HIR as a kernel of TIR, without synchronisation and addresses.
+
+Statements keep the author's order. What only renames elements becomes a view, what updates
+a value is done in its place (``places``), every other operation is one issue of the
+instruction that the author or ``select`` chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import Dim, LoopVar
+from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
+from tilefoundry.ir.program import Func, Module
+from tilefoundry.ir.shard import ShardLayout, refill
+from tilefoundry.ir.types import TensorType, TupleType
+from tilefoundry.layout import compact_strides
+from tilefoundry.lower.lives import operand_count
+from tilefoundry.lower.places import Places, is_rename
+from tilefoundry.lower.rings import ring_count
+from tilefoundry.lower.select import bound_atom, default_unit, types_of
+from tilefoundry.lower.views import VIEWS, broadcast, fixed, forward, own_digits, without
+from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.instructions import TILED, meaning
+from tilefoundry.targets.target import Target
+from tilefoundry.tir.program import (
+    Advance,
+    Buffer,
+    Counter,
+    For,
+    Issue,
+    Operand,
+    PrimFunc,
+    Scalar,
+    Stmt,
+    View,
+    With,
+    fresh_vars,
+    whole,
+    window,
+)
+
+PLACEMENT = ("type", "op", "layout", "storage")
+"""Attributes of HIR that the views of TIR say."""
+
+
+def lower_func(module: Module, func: Func, target: Target) -> PrimFunc:
+    """``func`` as a kernel; refuses what no instruction of ``target`` carries out."""
+    if func.variants:
+        refuse("lower-variants", func.span, func=func.name)
+    return _Lowering(module, func, target).run()
+
+
+@dataclass
+class _Lowering:
+    module: Module
+    func: Func
+    target: Target
+    home: dict[Node, Operand] = field(default_factory=dict)
+    items: dict[Node, tuple[View, ...]] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    counters: dict[LoopVar, Counter] = field(default_factory=dict)
+
+    def run(self) -> PrimFunc:
+        params = tuple(self._param(p) for p in self.func.params)
+        results = tuple(
+            self._new(v.tensor, self._result_name(n), "out", v.mesh)
+            for n, v in enumerate(self.func.returns.values)
+        )
+        self.places = Places(self.func, results)
+        body = self.block(self.func.body)
+        return PrimFunc(
+            self.func.name,
+            (*params, *results),
+            tuple(self.buffers),
+            (),
+            body,
+            self.target,
+            self.module.topologies,
+            counters=tuple(self.counters.values()),
+            span=self.func.span,
+        )
+
+    def _result_name(self, n: int) -> str:
+        value = self.func.returns.values[n]
+        if value.op.name == "reshard" and not value.name:
+            value = value.args[0]
+        return value.name or (f"out{n}" if n else "out")
+
+    # Buffers
+
+    def _fresh(self, name: str) -> str:
+        name = name or "value"
+        made, n = name, 2
+        while made in self.names:
+            made, n = f"{name}_{n}", n + 1
+        self.names.add(made)
+        return made
+
+    def _param(self, param: Node) -> Buffer:
+        made = self._new(param.tensor, param.name, "in", Mesh())
+        self.home[param] = whole(made)
+        return made
+
+    def _new(
+        self, type: TensorType, name: str, role: str, mesh: Mesh, slots: int = 1, span: Any = None
+    ) -> Buffer:
+        """Storage for a value of ``type``, as much of it as one owner of the storage holds."""
+        shape = fixed(type.shape, span)
+        layout = type.layout
+        if type.storage != self._private() and layout is not None:
+            # who wrote what does not say where it lies
+            layout = ShardLayout(layout.shape, layout.stride, (None,) * len(layout.modes),
+                                 (), layout.swizzle, layout.offset)  # fmt: skip
+            layout = None if layout.is_plain else _strided(layout)
+        return Buffer(self._fresh(name), shape, type.dtype, type.storage, layout, role, slots,
+                      mesh=mesh, span=span)  # fmt: skip
+
+    def _private(self) -> str:
+        """The storage that each unit of the innermost level has to itself."""
+        level = self.target.levels[-1]
+        return next(n for n, s in self.target.storages.items() if s.level == level)
+
+    def made_in(self, node: Node, slots: int = 1) -> View:
+        """The view that ``node`` is made in: its decided place, or a buffer of its own."""
+        if node in self.places.of:
+            return self.places.of[node]
+        return self._own(node.tensor, node.name or node.op.name, node, slots)
+
+    def _own(self, type: TensorType, name: str, node: Node, slots: int = 1) -> View:
+        level = self._owner(type.storage)
+        digits = own_digits(type, node.mesh, level) if level is not None else None
+        if type.storage == "gmem" and node.mesh.axes:
+            return self._workspace(type, name, node)
+        if digits is None or not any(digits):
+            made = self._new(type, name, "local", node.mesh, slots, node.span)
+            self.buffers.append(made)
+            return whole(made, self._slot(node, slots))
+        # each owner of the storage holds its part: logical coordinates lose the owner's digits
+        shape = fixed(type.shape, node.span)
+        held = tuple(
+            _quotient(extent, [d.axis for d in mine])
+            for extent, mine in zip(shape, digits, strict=True)
+        )
+        layout = _part_layout(type, {d.axis for mine in digits for d in mine})
+        part = TensorType(held, type.dtype, layout, type.storage)
+        made = self._new(part, name, "local", node.mesh, slots, node.span)
+        self.buffers.append(made)
+        vars = fresh_vars(shape)
+        at = tuple(without(v.expr(), mine) for v, mine in zip(vars, digits, strict=True))
+        return View(made, shape, vars, at, self._slot(node, slots))
+
+    def _owner(self, storage: str) -> str | None:
+        """The level whose units each have their own copy of ``storage``, unless innermost."""
+        level = self.target.storages[storage].level
+        return None if level in (None, self.target.levels[-1]) else level
+
+    def _workspace(self, type: TensorType, name: str, node: Node) -> View:
+        """Device memory inside a kernel: one copy for each unit that may make its own value."""
+        axes = [a for a in node.mesh.axes if a.level != self.target.levels[-1]]
+        split = {d.axis for d in type.digits}
+        own = [a for a in axes if a not in split]
+        shape = fixed(type.shape, node.span)
+        whole_type = TensorType((*(a.extent for a in own), *shape), type.dtype, None, type.storage)
+        made = self._new(whole_type, name, "work", node.mesh, 1, node.span)
+        self.buffers.append(made)
+        vars = fresh_vars(shape)
+        lead = tuple(self._coordinate(node, a) for a in own)
+        at = (*lead, *(v.expr() if e != 1 else 0 for v, e in zip(vars, shape, strict=True)))
+        return View(made, shape, vars, at)
+
+    @staticmethod
+    def _coordinate(node: Node, axis: Axis) -> Dim:
+        found = node.mesh.coordinate(axis.name)
+        assert found is not None, axis
+        return found
+
+    def _slot(self, node: Node, slots: int) -> Dim:
+        if slots == 1:
+            return 0
+        count = ring_count(self.loops, self.counters)
+        if count is None:
+            inner = self.loops[-1]
+            made = Counter(self._fresh(f"{inner.var.name}_count"))
+            self.counters[inner.var] = made
+            count = made.expr()
+        return count % slots
+
+    # Statements
+
+    def block(self, block: Block) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for stmt in block.stmts:
+            match stmt:
+                case Node():
+                    out += self.node(stmt)
+                case Scope():
+                    body = self.block(stmt.body)
+                    if body:
+                        out.append(With(stmt.own, stmt.mesh, stmt.binding, body, stmt.source,
+                                        stmt.span))  # fmt: skip
+                case Loop():
+                    out += self.loop(stmt)
+                case Return():
+                    pass
+        return tuple(out)
+
+    def loop(self, loop: Loop) -> list[Stmt]:
+        out: list[Stmt] = []
+        for c in loop.carried:
+            start = self.home[c.init]
+            if c.head in self.places.of:
+                place = self.places.of[c.head]
+            elif self.places.share(c) and self._writable(start):
+                assert isinstance(start, View)
+                place = start
+                self.places.settle(c, place)
+            else:
+                place = self._own(c.head.tensor, c.name, c.init)
+                if self.places.share(c):
+                    self.places.settle(c, place)
+            if place is not start:
+                out += self._copied(start, place, c.init)
+            self.home[c.head] = self.home[c.result] = place
+        self.loops.append(loop)
+        body = list(self.block(loop.body))
+        self.loops.pop()
+        body += self._moved(loop.carried)
+        if loop.var in self.counters:
+            body.append(Advance(self.counters[loop.var]))
+        out.append(For(loop.var, loop.start, loop.stop, loop.step, tuple(body), span=loop.span))
+        return out
+
+    def _writable(self, value: Operand) -> bool:
+        return isinstance(value, View) and value.buffer.role != "in" and value.is_whole
+
+    def _moved(self, carried: Sequence[Carried]) -> list[Stmt]:
+        """New values into the places of the loop's carried values, all read before written."""
+        out: list[Stmt] = []
+        pending: list[tuple[View, Operand, Node]] = []
+        for c in carried:
+            place, value = self.home[c.head], self.home[c.step]
+            assert isinstance(place, View)
+            if value is not place:
+                pending.append((place, value, c.step))
+        places = {place.buffer for place, _, _ in pending}
+        for n, (place, value, step) in enumerate(pending):
+            if isinstance(value, View) and value.buffer in places:
+                spare = self._own(step.tensor, f"{place.buffer.name}_next", step)
+                out += self._copied(value, spare, step)
+                pending[n] = (place, spare, step)
+        for place, value, step in pending:
+            out += self._copied(value, place, step)
+        return out
+
+    def _copied(self, value: Operand, place: View, node: Node) -> list[Stmt]:
+        """``value`` stored to ``place`` by the units of ``node``."""
+        if not node.mesh.axes:
+            refuse("lower-no-units", node.span, op=f"tf.{node.op.name}")
+        if isinstance(value, Scalar):
+            issue = Issue("fill", (value,), (place,), {"op": "fill"}, node.span, node.name)
+        else:
+            issue = Issue("copy", (value,), (place,), {"op": "copy"}, node.span, node.name)
+        return [self._within(node.mesh, issue)]
+
+    @staticmethod
+    def _within(mesh: Mesh, *body: Stmt) -> Stmt:
+        return With(mesh, mesh, "", body)
+
+    # Operations
+
+    def node(self, node: Node) -> list[Stmt]:
+        if node.op is CONST:
+            value: Any = node.attrs["value"]
+            self.home[node] = Scalar(value, node.tensor.dtype)
+            return []
+        if node.op is CALL:
+            refuse("lower-call", node.span, func=node.attrs["func"])
+        if node.op is ITEM:
+            self.home[node] = self.items[node.args[0]][node.attrs["index"]]  # type: ignore[index]
+            return []
+        if isinstance(node.type, TupleType):
+            return self._tuple(node)
+        name = node.op.name
+        if name == "empty":
+            self.home[node] = self.made_in(node, node.attrs.get("buffers", 1))  # type: ignore[arg-type]
+            return []
+        if name in VIEWS:
+            return self._view(node)
+        if not node.mesh.axes and name in ("zeros", "full_like") and node in self.places.of:
+            self.home[node] = self.places.of[node]
+            self.places.filled.append(node)
+            return []
+        if not node.mesh.axes:
+            if name == "reshard" and is_rename(node):
+                return self._view(node)
+            refuse("lower-no-units", node.span, op=f"tf.{name}")
+        handler = getattr(self, f"_{name}", None) or self._unit
+        return handler(node)
+
+    def _view(self, node: Node) -> list[Stmt]:
+        source = self.home[node.args[0]]
+        if node in self.places.of:  # made in place, backwards
+            self.home[node] = self.places.of[node]
+            return []
+        if isinstance(source, Scalar):
+            self.home[node] = source
+            return []
+        self.home[node] = source if node.op.name == "reshard" else forward(node, source)
+        return []
+
+    def _tuple(self, node: Node) -> list[Stmt]:
+        """``split``: each part a window of the operand."""
+        source = self.home[node.args[0]]
+        assert isinstance(node.type, TupleType)
+        if node.op.name != "split" or not isinstance(source, View):
+            refuse("lower-op", node.span, op=f"tf.{node.op.name}",
+                   why="no instruction of the target carries it out as a whole")  # fmt: skip
+        axis: int = node.attrs["axis"] % len(source.shape)  # type: ignore[operator]
+        at, parts = 0, []
+        for type in node.type.items:
+            shape = fixed(type.shape, node.span)
+            starts = tuple(at if n == axis else 0 for n in range(len(shape)))
+            parts.append(window(source, starts, shape))
+            at += shape[axis]
+        self.items[node] = tuple(parts)
+        return []
+
+    def _issue(
+        self, node: Node, path: str, reads: Sequence[Operand], write: View, **attrs: Any
+    ) -> list[Stmt]:
+        self.home[node] = write
+        kept = {k: v for k, v in node.attrs.items() if k not in PLACEMENT}
+        return [Issue(path, tuple(reads), (write,), {**kept, **attrs}, node.span, node.name)]
+
+    def _zeros(self, node: Node) -> list[Stmt]:
+        zero = Scalar(0, node.tensor.dtype)
+        return self._issue(
+            node, default_unit(self.target, node), (zero,), self.made_in(node), op="fill"
+        )
+
+    def _full_like(self, node: Node) -> list[Stmt]:
+        value: Any = node.attrs["value"]
+        reads = (Scalar(value, node.tensor.dtype),)
+        return self._issue(
+            node, default_unit(self.target, node), reads, self.made_in(node), op="fill"
+        )
+
+    def _arange(self, node: Node) -> list[Stmt]:
+        path = default_unit(self.target, node)
+        return self._issue(node, path, (), self.made_in(node), op="arange")
+
+    def _insert_slice(self, node: Node) -> list[Stmt]:
+        place, update = (self.home[a] for a in node.args)
+        assert isinstance(place, View)
+        decided = self.places.of.get(node)
+        if decided is not None and place is not decided:
+            refuse("lower-clobbered", node.span, name=node.args[0].name or "the destination")
+        if decided is None and not self._updates(node, node.args[0]):
+            refuse("lower-clobbered", node.span, name=node.args[0].name or "the destination")
+        self.home[node] = place
+        if node.args[1] in self.places.of and isinstance(update, View):
+            return []  # made in its slice
+        shape = fixed(node.args[1].tensor.shape, node.span)
+        part = window(place, node.attrs["offsets"], shape)  # type: ignore[arg-type]
+        if isinstance(update, Scalar):
+            return [Issue("fill", (update,), (part,), {"op": "fill"}, node.span, node.name)]
+        return [Issue("copy", (update,), (part,), {"op": "copy"}, node.span, node.name)]
+
+    def _updates(self, node: Node, old: Node) -> bool:
+        """``old`` is not read after ``node`` overwrites it."""
+        lives = self.places.lives
+        at = lives.at[node]
+        return all(u.user is node or u.at < at for u in lives.uses.get(old, ()))
+
+    def _reshard(self, node: Node) -> list[Stmt]:
+        source = self.home[node.args[0]]
+        before = seen(node.args[0].tensor, node.mesh)
+        after = node.tensor
+        dropped = [p for p in before.partial if p not in after.partial]
+        if dropped:
+            return self._complete(node, source, before, dropped)
+        same = (before.storage, before.layout) == (after.storage, after.layout)
+        if node not in self.places.of and (same or is_rename(node)):
+            self.home[node] = source
+            return []
+        if isinstance(source, View) and source is self.places.of.get(node):
+            self.home[node] = source
+            return []
+        if before.storage == after.storage == self._private():
+            self._held(node, before, after)
+        made = self.made_in(node)
+        if isinstance(source, Scalar):
+            return self._issue(node, "fill", (source,), made, op="fill")
+        return self._issue(node, "copy", (source,), made, op="copy")
+
+    def _held(self, node: Node, before: TensorType, after: TensorType) -> None:
+        """Each unit already holds what it is to hold: a split may be dropped by no copy."""
+        missing = [d for d in before.digits if d not in after.digits and d.axis.extent > 1]
+        if missing:
+            refuse("lower-exchange", node.span, axis=missing[0].axis.name, before=before,
+                   after=after)  # fmt: skip
+
+    def _complete(
+        self, node: Node, source: Operand, before: TensorType, dropped: Sequence[tuple[Axis, str]]
+    ) -> list[Stmt]:
+        """A partial value combined over the axes it is partial on."""
+        kinds = {kind for _, kind in dropped}
+        if len(kinds) > 1:
+            refuse("lower-op", node.span, op="tf.reshard", why="it combines in two different ways")
+        over = tuple(axis for axis, _ in dropped)
+        scope = combine_scope(self.target, node.mesh, over)
+        combined = before.with_(
+            layout=None if before.layout is None else _without_partial(before.layout, dropped)
+        )
+        private = node.tensor.storage == self._private()
+        if private:
+            self._held(node, combined, node.tensor)
+        place = self.made_in(node) if private else self._own(combined, node.name, node)
+        attrs = {"op": "combine", "kind": next(iter(kinds)), "scope": scope, "over": over}
+        out: list[Stmt] = [Issue("reduce", (source,), (place,), attrs, node.span, node.name)]
+        self.home[node] = place
+        if not private:
+            made = self.home[node] = self.made_in(node)
+            out.append(Issue("copy", (place,), (made,), {"op": "copy"}, node.span, node.name))
+        return out
+
+    def _reduce(self, node: Node) -> list[Stmt]:
+        source = self.home[node.args[0]]
+        assert isinstance(source, View)
+        rank = len(source.shape)
+        axes = tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
+        path = default_unit(self.target, node)
+        return self._issue(node, path, (source,), self.made_in(node), op="reduce", axes=axes,
+                           scope=None)  # fmt: skip
+
+    def _unit(self, node: Node) -> list[Stmt]:
+        """An elementwise operation of each unit on what it holds."""
+        path = default_unit(self.target, node)
+        reads = tuple(self._operand(n, node) for n in operands(node) if n is not None)
+        return self._issue(node, path, reads, self.made_in(node), op=node.op.name)
+
+    def _operand(self, arg: Node, node: Node) -> Operand:
+        value = self.home[arg]
+        if isinstance(value, Scalar):
+            return value
+        return broadcast(value, fixed(node.tensor.shape, node.span))
+
+    def _schedule(self, node: Node) -> list[Stmt]:
+        instr: Any = node.attrs["op"]
+        kind, attrs = meaning(instr, node.span)
+        values = [self.home[a] for a in node.args]
+        if kind == "mma":
+            return self._mma(node, values)
+        params = dict(instr.params)
+        if kind == "copy":
+            source, place = values
+            assert isinstance(place, View)
+            if node.attrs.get("order") is not None:
+                params["order"] = node.attrs["order"]
+            self.home[node] = place
+            issue = Issue(instr.path, (source,), (place,), {**params, "op": "copy"}, node.span,
+                          node.name)  # fmt: skip
+            return [issue]
+        arity = operand_count(kind)
+        place = values[arity] if len(values) > arity else self.made_in(node)
+        assert isinstance(place, View)
+        reads = tuple(self._operand(a, node) for a in node.args[:arity])
+        if kind == "reduce":
+            return self._reduce(node)
+        op = attrs.get("kind", kind) if kind in ("unary", "binary") else kind
+        self.home[node] = place
+        return [Issue(instr.path, reads, (place,), {**attrs, "op": str(op)}, node.span, node.name)]
+
+    def _mma(self, node: Node, values: Sequence[Operand]) -> list[Stmt]:
+        acc, lhs, rhs = values
+        assert isinstance(acc, View)
+        decided = self.places.of.get(node)
+        if (decided is not None and acc is not decided) or (
+            decided is None and not self._updates(node, node.args[0])
+        ):
+            refuse("lower-clobbered", node.span, name=node.args[0].name or "the accumulator")
+        types = [t for t in types_of(node) if t is not None]
+        atom, fit = bound_atom(self.target, node, types)
+        self.home[node] = acc
+        order = node.attrs.get("order") or (0, 1, 2)
+        attrs = {
+            "atom": atom,
+            "repeat": fit.repeat,
+            "serial": fit.serial,
+            "order": order,
+            "op": "mma",
+        }
+        return [Issue(TILED, (acc, lhs, rhs), (acc,), attrs, node.span, node.name)]
+
+
+def combine_scope(target: Target, mesh: Mesh, over: Sequence[Axis]) -> str:
+    """The smallest scope whose units combine over the axes ``over``: the innermost level's
+    group of 32 consecutive units (``warp``), a unit of the level around it, ``cluster`` or
+    ``grid``."""
+    inner = target.levels[-1]
+    outside = {a.level for a in over} - {inner}
+    if not outside:
+        reach = sum((a.extent - 1) * a.stride for a in over)
+        offset = mesh.offset(inner)
+        span = {u // 32 for u in mesh.units(inner)}
+        lanes = all(a.stride * a.extent <= 32 and 32 % (a.stride * a.extent) == 0 for a in over)
+        return "warp" if lanes and reach < 32 and offset % 32 == 0 and span else "cta"
+    return "cluster" if outside == {"cluster"} else "grid"
+
+
+def _without_partial(
+    layout: ShardLayout, dropped: Sequence[tuple[Axis, str]]
+) -> ShardLayout | None:
+    kept = tuple(p for p in layout.partial if p not in dropped)
+    out = ShardLayout(layout.shape, layout.stride, layout.axes, kept, layout.swizzle, layout.offset)
+    return None if out.is_plain else out
+
+
+def _strided(layout: ShardLayout) -> ShardLayout:
+    """``layout`` with its strides written out."""
+    if layout.stride is not None:
+        return layout
+    stride = refill(layout.shape, iter(compact_strides(layout.modes)))  # type: ignore[arg-type]
+    assert isinstance(stride, tuple)
+    return replace(layout, stride=stride)
+
+
+def _quotient(extent: int, axes: Sequence[Axis]) -> int:
+    for axis in axes:
+        extent //= axis.extent
+    return extent
+
+
+def _part_layout(type: TensorType, gone: set[Axis]) -> ShardLayout | None:
+    """The layout of what one owner holds: the modes that are not bound to its axes."""
+    layout = type.layout
+    assert layout is not None
+    if layout.strides is None:
+        return None
+    shape: list[tuple[Dim, ...]] = []
+    steps: list[tuple[Dim, ...]] = []
+    for group in layout.groups(type.shape):
+        kept = [m for m in group if layout.axes[m] not in gone] or []
+        shape.append(tuple(layout.modes[m] for m in kept) or (1,))
+        steps.append(tuple(layout.strides[m] for m in kept) or (0,))
+    count = sum(len(s) for s in shape)
+    return ShardLayout(tuple(shape), tuple(steps), (None,) * count, (), layout.swizzle)

@@ -1,0 +1,109 @@
+"""In-place bufferisation: which view each value of a function is made in.
+
+Results are parameters of the kernel. Going backwards from what is returned, an update of a
+slice is made in the slice itself, an accumulator in its one place, a loop-carried value in
+one place before, during and after its loop, where no version is read after a later one is
+written (``lives``).
+"""
+
+from __future__ import annotations
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.node import CARRY, CONST, PARAM, RESULT, Carried, Loop, Node, walk
+from tilefoundry.ir.program import Func
+from tilefoundry.lower.lives import Lives, updated
+from tilefoundry.lower.views import VIEWS, backward, fixed
+from tilefoundry.tir.program import Buffer, View, whole, window
+
+
+class Places:
+    """``of`` maps a value to the view it is to be made in, where that is decided."""
+
+    def __init__(self, func: Func, results: tuple[Buffer, ...]) -> None:
+        self.lives = Lives(func)
+        self.of: dict[Node, View] = {}
+        self.filled: list[Node] = []
+        """Fills of results outside any scope: dropped, as every element is written later."""
+        self._shared: dict[Carried, bool] = {}
+        self._carried = {
+            n: c
+            for stmt in walk(func.body)
+            if isinstance(stmt, Loop)
+            for c in stmt.carried
+            for n in (c.head, c.result)
+        }
+        for value, buffer in zip(func.returns.values, results, strict=True):
+            if not self.put(value, whole(buffer)):
+                refuse("lower-result", value.span or func.span, name=value.name or buffer.name)
+
+    def put(self, node: Node, view: View) -> bool:
+        """Make ``node`` in ``view``; False where its value already has another place."""
+        if node in self.of:
+            return self.of[node] is view
+        if node.op in (PARAM, CONST) or node.op.name in ("item", "call"):
+            return False
+        if node.op in (CARRY, RESULT):
+            return self._put_carried(self._carried[node], view)
+        if node.op.name in VIEWS or is_rename(node):
+            inner = view if is_rename(node) else backward(node, view)
+            if inner is None or not self._alone(node.args[0]):
+                return False
+            if not self.put(node.args[0], inner):
+                return False
+            self.of[node] = view
+            return True
+        place = updated(node)
+        if place is not None and not self.put(place, view):
+            return False
+        self.of[node] = view
+        if node.op.name == "insert_slice":
+            self._put_update(node, view)
+        return True
+
+    def _put_update(self, node: Node, view: View) -> None:
+        """The update is made in its slice, if it lives in the same storage and only there."""
+        update = node.args[1]
+        if update.tensor.storage != view.storage or not self._alone(update):
+            return
+        if self.lives.loops[update] != self.lives.loops[node]:
+            return
+        shape = fixed(update.tensor.shape, node.span)
+        self.put(update, window(view, node.attrs["offsets"], shape))  # type: ignore[arg-type]
+
+    def _put_carried(self, carried: Carried, view: View) -> bool:
+        if not self.share(carried):
+            return False
+        self.of[carried.head] = self.of[carried.result] = view
+        return self.put(carried.init, view) and self.put(carried.step, view)
+
+    def settle(self, carried: Carried, view: View) -> None:
+        """The carried value lives in ``view``, where its start already is."""
+        self.of[carried.head] = self.of[carried.result] = view
+        self.put(carried.step, view)
+
+    def share(self, carried: Carried) -> bool:
+        """Whether one place serves the carried value throughout."""
+        if carried not in self._shared:
+            self._shared[carried] = self.lives.shareable(carried)
+        return self._shared[carried]
+
+    def _alone(self, node: Node) -> bool:
+        """The value is read once."""
+        return len(self.lives.uses.get(node, ())) == 1
+
+
+def is_rename(node: Node) -> bool:
+    """A reshard within device memory that only says who holds what."""
+    if node.op.name != "reshard" or node.tensor.storage != "gmem":
+        return False
+    source = node.args[0].tensor
+    if source.storage != "gmem" or source.partial:
+        return False
+    a, b = source.layout, node.tensor.layout
+    return strides_of(a) == strides_of(b)
+
+
+def strides_of(layout: object) -> object:
+    """What a layout says about addresses (default strides: None)."""
+    strides = getattr(layout, "strides", None)
+    return None if strides is None else (strides, getattr(layout, "modes", None))

@@ -25,7 +25,9 @@ from tilefoundry.ir.dtype import dtype_of
 from tilefoundry.ir.expr import Expr, OpenDim, evaluate
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.ir.shard import Digit, ShardLayout, from_digits
+from tilefoundry.ir.spec import layout_from
 from tilefoundry.ir.types import TensorType, TupleType
+from tilefoundry.layout import Layout, Swizzle
 from tilefoundry.ops import find
 from tilefoundry.ops.base import Call, Op
 from tilefoundry.ops.signature import bind
@@ -635,3 +637,22 @@ def test_the_index_is_data_in_the_relation() -> None:
     op, made = call("index_select", F34, I3, 0)
     reads = op.relation(made, ((3, 4),)).operands
     assert reads[0][0] == Indirect(1) and len(reads[1]) == 1
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(((2, 8, 8), (4, 16)), ((4096, 512, 64), (16, 1))) | Swizzle(3, 4, 3),
+        Layout((128, 64)) | Swizzle(3, 4, 3),
+        Layout((128, 64), (66, 1)) + 8,
+    ],
+)
+def test_a_transposed_shared_tile_is_the_same_memory(layout: Any) -> None:
+    x = TensorType((128, 64), dtype_of("bf16"), layout_from(layout), "smem")
+    turned = infer("transpose", x, (1, 0))
+    assert (turned.shape, turned.storage) == ((64, 128), "smem")
+    before, after = x.layout.layout(), turned.layout.layout()
+    for i, j in itertools.product(range(128), range(64)):
+        assert after.address((j, i), 2) == layout.address((i, j), 2) == before.address((i, j), 2)
+    back = infer("transpose", turned, (1, 0)).layout.layout()
+    assert back.address((5, 9), 2) == layout.address((5, 9), 2)

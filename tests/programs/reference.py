@@ -71,6 +71,48 @@ def gemm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     return (product(t["a"].double(), t["b"].double(), "bf16"),)
 
 
+def rms(x: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+
+
+def rmsnorm_quant(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x = t["x"].double()
+    y = (rms(x, c.EPS) * t["weight"].double()).reshape(x.shape[0], -1, 128)
+    scale = y.abs().amax(-1, keepdim=True) / 448
+    steps = (x.shape[-1] + 16) * U["f32"]  # the sum of squares, the root, four products
+    q = (y / scale).reshape(x.shape)
+    return rounded(q, "fp8e4m3", 2 * steps * q.abs()), rounded(
+        scale.squeeze(-1), "f32", steps * scale.squeeze(-1)
+    )
+
+
+def residual_rmsnorm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    h, mix, gamma = (t[n].double() for n in ("h", "mix", "gamma"))
+    added = h + mix
+    # the sum is rounded to bf16 before it is normalised, as the program says
+    stored = (t["h"].float() + t["mix"].float()).bfloat16().double()
+    normed = rms(stored, c.EPS)
+    slack = (U["bf16"] + (h.shape[-1] + 8) * U["f32"]) * normed.abs() * gamma.abs()
+    return rounded(added, "bf16"), rounded(normed * gamma, "bf16", slack)
+
+
+def attention(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    """q (batch, rows, heads, d), k and v (batch, keys, groups, d); the last query sees all."""
+    q, k, v = (t[n].double().transpose(1, 2) for n in "qkv")
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    rows, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
+    seen = torch.arange(keys) <= torch.arange(rows)[:, None] + keys - rows
+    s = (q @ k.mT * d**-0.5).masked_fill(~seen, -torch.inf)
+    p = torch.softmax(s, -1)
+    # an error e of a score changes its share by e; the scores are f32 sums of d products
+    size = (q.abs() @ k.abs().mT * d**-0.5 + s.abs().nan_to_num(posinf=0.0)).amax(-1, keepdim=True)
+    slack = 2 * (d + 8) * U["f32"] * size + (keys + 16) * U["f32"]
+    dtype = "f16" if t["q"].dtype is torch.float16 else "bf16"
+    # shares are rounded before the product; weights of one row sum to one
+    whole = rounded(p @ v, dtype, (2 * slack + U[dtype]) * 1.01 * (p @ v.abs()) + TINY[dtype])
+    return (Expected(*(x.transpose(1, 2) for x in whole)),)
+
+
 REFERENCES: Mapping[str, Reference] = {
     "chain": chain,
     "softmax": softmax,
@@ -81,6 +123,11 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_own_storer": gemm,
     "gemm_ampere": gemm,
     "gemm_ampere_plain": gemm,
+    "gemm_rs": gemm,
+    "rmsnorm_quant": rmsnorm_quant,
+    "flash_attention": attention,
+    "residual_rmsnorm": residual_rmsnorm,
+    "residual_rmsnorm_plain": residual_rmsnorm,
 }
 
 

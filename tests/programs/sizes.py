@@ -32,6 +32,20 @@ EVALUATE: Mapping[str, Consts] = {
     "gemm_own_storer": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 4},
     "gemm_ampere": {"M": 384, "N": 256, "K": 160, "CTAS": 4},
     "gemm_ampere_plain": {"M": 256, "N": 256, "K": 160},
+    "gemm_rs": {"M": 192, "N": 512, "K": 384, "CTAS": 4},
+    "gemm_rs@two": {"CONSUMERS": 2, "M": 256, "N": 512, "K": 384, "CTAS": 3},
+    "rmsnorm_quant": {"TOKENS": 14, "HIDDEN": 1024, "CTAS": 3},
+    "flash_attention": {"BATCH": 2, "Q_LEN": 256, "KV_LEN": 512, "Q_HEADS": 4, "KV_HEADS": 2},
+    "flash_attention@d64": {
+        "BATCH": 1,
+        "Q_LEN": 256,
+        "KV_LEN": 256,
+        "Q_HEADS": 4,
+        "KV_HEADS": 1,
+        "D": 64,
+    },
+    "residual_rmsnorm": {},
+    "residual_rmsnorm_plain": {"TOKENS": 7, "CTAS": 3},
 }
 
 INTERPRET: Mapping[str, Consts] = {
@@ -44,4 +58,18 @@ INTERPRET: Mapping[str, Consts] = {
     "gemm_own_storer": {**_GEMM, "N": 256, "CTAS": 1},
     "gemm_ampere": {"M": 128, "N": 256, "K": 96, "CTAS": 1},
     "gemm_ampere_plain": {"M": 128, "N": 128, "K": 96},
+    "gemm_rs": {"M": 64, "N": 512, "K": 384, "CTAS": 1},
+    "gemm_rs@two": {"CONSUMERS": 2, "M": 128, "N": 256, "K": 384, "CTAS": 1},
+    "rmsnorm_quant": {"TOKENS": 4, "HIDDEN": 512, "CTAS": 1, "WARPS": 2},
+    "flash_attention": {"BATCH": 1, "Q_LEN": 128, "KV_LEN": 384, "Q_HEADS": 2, "KV_HEADS": 1},
+    "flash_attention@d64": {
+        "BATCH": 1,
+        "Q_LEN": 256,
+        "KV_LEN": 256,
+        "Q_HEADS": 1,
+        "KV_HEADS": 1,
+        "D": 64,
+    },
+    "residual_rmsnorm": {"HIDDEN": 200, "THREADS": 64, "CTAS": 1},
+    "residual_rmsnorm_plain": {"TOKENS": 3, "CTAS": 2, "HIDDEN": 768},
 }

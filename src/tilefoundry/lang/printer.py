@@ -6,15 +6,12 @@ constants, operators and compile-time loops is written out.
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilefoundry.diag import Refusal
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Dim, LoopVar, OpenDim
-from tilefoundry.ir.mesh import Mesh, narrow, rearrange
 from tilefoundry.ir.node import (
     CALL,
     CONST,
@@ -29,7 +26,8 @@ from tilefoundry.ir.node import (
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.types import TensorType, TupleType, Type
 from tilefoundry.lang.naming import Names, name_values
-from tilefoundry.lang.spelling import Bound, Place, index_text, tuple_text
+from tilefoundry.lang.scopes import scope_text
+from tilefoundry.lang.spelling import Bound, Place, tuple_text
 from tilefoundry.ops.base import Op, operands
 from tilefoundry.ops.signature import REQUIRED, Attr, Operand
 
@@ -286,51 +284,14 @@ class _Writer:
 
     def _scope(self, scope: Scope) -> list[str]:
         place, name = self.place, self.names.scopes[scope]
-        mesh = self._mesh(scope)
+        mesh = scope_text(place, scope.own, scope.source)
+        assert mesh is not None, f"{scope.source} names no mesh in sight"
         bound = Bound(scope.binding, name, scope.own)
         place.bindings.append(bound)
         body = self._block(scope.body)
         bound.open = False
         shown = scope.binding or name in place.used
         return [f"with {mesh}{f' as {name}' if shown else ''}:", *_indent(body or ["pass"])]
-
-    def _mesh(self, scope: Scope) -> str:
-        """The mesh as written: declared, a slice of a binding, or a slice re-arranged."""
-        own = scope.own
-        if not scope.source:
-            return self._declared(own)
-        root, steps = _subscripts(scope.source)
-        for b in reversed(self.place.bindings):
-            if b.written != root:
-                continue
-            base = _narrowed(b.mesh, steps)
-            spelled = b.name + "".join(f"[{index_text(s)}]" for s in steps)
-            if base == own:
-                self.place.used.add(b.name)
-                return spelled
-            layout = None if base is None else _arrangement(base, own)
-            if layout is not None:
-                self.place.used.add(b.name)
-                return f"{self.word('Mesh')}({spelled}, layout={layout}, names={_axis_names(own)})"
-        raise AssertionError(f"{scope.source} names no mesh in sight")
-
-    def _declared(self, mesh: Mesh) -> str:
-        levels = tuple_text([f'"{level}"' for level in mesh.levels])
-        parts: list[str] = []
-        for level in mesh.levels:
-            axes = mesh.at(level)
-            assert not mesh.offset(level), f"a declared mesh starts at its first unit: {mesh}"
-            shape = tuple_text([str(a.extent) for a in axes])
-            strides = tuple(a.stride for a in axes)
-            compact = strides == _row_major(tuple(a.extent for a in axes))
-            parts.append(
-                shape if compact else f"({shape}, {tuple_text([str(s) for s in strides])})"
-            )
-        named = [_axis_names(Mesh(mesh.at(level))) for level in mesh.levels]
-        one = len(parts) == 1
-        layout = parts[0] if one else tuple_text(parts)
-        names = named[0] if one else tuple_text(named)
-        return f"{self.word('Mesh')}({levels}, layout={layout}, names={names})"
 
 
 def _results(node: Node) -> int:
@@ -343,61 +304,6 @@ def _aliases(pairs: Sequence[tuple[str, str]]) -> list[str]:
     if not moved:
         return []
     return [f"{', '.join(a for a, _ in moved)} = {', '.join(b for _, b in moved)}"]
-
-
-def _subscripts(source: str) -> tuple[str, list[tuple[int | slice, ...]]]:
-    """``threads[1:3, :]`` as the binding's name and the indices applied to it in turn."""
-    node = ast.parse(source, mode="eval").body
-    steps: list[tuple[int | slice, ...]] = []
-    while isinstance(node, ast.Subscript):
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        steps.insert(0, tuple(_index(item) for item in items))
-        node = node.value
-    assert isinstance(node, ast.Name), source
-    return node.id, steps
-
-
-def _index(node: ast.expr) -> int | slice:
-    if not isinstance(node, ast.Slice):
-        return ast.literal_eval(node)
-    ends = [None if e is None else ast.literal_eval(e) for e in (node.lower, node.upper)]
-    return slice(*ends)
-
-
-def _narrowed(mesh: Mesh, steps: Sequence[tuple[int | slice, ...]]) -> Mesh | None:
-    try:
-        for step in steps:
-            mesh = narrow(mesh, step)
-    except Refusal:
-        return None
-    return mesh
-
-
-def _arrangement(base: Mesh, own: Mesh) -> str | None:
-    """``layout=`` that re-arranges ``base`` into ``own``, None if none does."""
-    if len(base.levels) != 1 or base.count() != own.count() or base.levels != own.levels:
-        return None
-    source = base.units(base.levels[0])
-    shape = tuple(a.extent for a in own.axes)
-    where = {unit: n for n, unit in enumerate(source)}
-    strides = tuple(where.get(source[0] + a.stride, a.stride) for a in own.axes)
-    for steps in (None, strides):
-        try:
-            found = rearrange(base, shape, tuple(a.name for a in own.axes), steps)
-        except Refusal:
-            continue
-        if found == own:
-            text = tuple_text([str(e) for e in shape])
-            return text if steps is None else f"({text}, {tuple_text([str(s) for s in steps])})"
-    return None
-
-
-def _axis_names(mesh: Mesh) -> str:
-    return tuple_text([f'"{a.name}"' for a in mesh.axes])
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

@@ -83,18 +83,24 @@ class Place:
 
     def axis(self, axis: Axis) -> str:
         """``cta.row``, or through a slice: ``threads[1:3].warpgroup``."""
+        found = self.visible(axis)
+        assert found is not None, f"no binding in sight has the axis {axis}"
+        name, text = found
+        self.used.add(name)
+        return text
+
+    def visible(self, axis: Axis) -> tuple[str, str] | None:
+        """The binding that ``axis`` is reached through, and its text; None if there is none."""
         inner = [b for b in reversed(self.bindings) if b.open]
         nearest = inner + [b for b in reversed(self.bindings) if not b.open]
         for b in nearest:
             if b.mesh.find(axis.name) == axis:
-                self.used.add(b.name)
-                return f"{b.name}.{axis.name}"
+                return b.name, f"{b.name}.{axis.name}"
         for b in nearest:
             index = _slice_with(b.mesh, axis)
             if index is not None:
-                self.used.add(b.name)
-                return f"{b.name}[{index_text(index)}].{axis.name}"
-        raise AssertionError(f"no binding in sight has the axis {axis}")
+                return b.name, f"{b.name}[{index_text(index)}].{axis.name}"
+        return None
 
     # Layouts
 

@@ -221,7 +221,8 @@ def _tile_loop(frame: Frame, stmt: ast.For, head: ast.Call) -> None:
     _loop(frame, stmt, _loop_name(frame, stmt), 0, extent, step, step)
 
 
-def _variable(name: str, start: Dim, stop: Dim, step: Dim) -> LoopVar:
+def loop_variable(name: str, start: Dim, stop: Dim, step: Dim) -> LoopVar:
+    """The variable of ``range(start, stop, step)``, with the bounds that these give it."""
     lo = ix.bounds(start)[0]
     hi = ix.bounds(stop)[1] - 1
     unit = math.gcd(ix.multiple_of(start), ix.multiple_of(step)) or 1
@@ -241,7 +242,7 @@ def _loop(
 ) -> None:
     span = frame.span(stmt)
     builder = frame.builder
-    var = _variable(name, start, stop, step)
+    var = loop_variable(name, start, stop, step)
     draft = LoopDraft(var, start, stop, step, window, span)
     assigned = list(dict.fromkeys(_assigned(stmt.body)))
     before = dict(frame.names)
@@ -310,7 +311,7 @@ def _with(
     item, *rest = items
     span = frame.span(item.context_expr)
     value = evaluate(frame, item.context_expr)
-    own, source = _mesh(frame, span, value)
+    own, source = scope_mesh(frame, span, value)
     target = item.optional_vars
     if target is not None and not isinstance(target, ast.Name):
         refuse("with-target", frame.span(target), found=ast.unparse(target))
@@ -324,7 +325,7 @@ def _with(
     return found
 
 
-def _mesh(frame: Frame, span: Span, value: Any) -> tuple[Mesh, str]:
+def scope_mesh(frame: Frame, span: Span, value: Any) -> tuple[Mesh, str]:
     """The mesh a ``with`` states, and the binding it slices or re-arranges as written."""
     if isinstance(value, MeshBinding):
         return value.mesh, value.spelled

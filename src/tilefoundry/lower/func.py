@@ -104,7 +104,7 @@ class _Lowering:
         return made
 
     def _param(self, param: Node) -> Buffer:
-        made = self._new(param.tensor, param.name, "in", Mesh())
+        made = self._new(param.tensor, param.name, "in", Mesh(), 1, param.span)
         self.home[param] = whole(made)
         return made
 
@@ -281,7 +281,7 @@ class _Lowering:
             self.home[node] = Scalar(value, node.tensor.dtype)
             return []
         if node.op is CALL:
-            refuse("lower-call", node.span, func=node.attrs["func"])
+            refuse("lower-host", node.span, func=self.func.name)
         if node.op is ITEM:
             self.home[node] = self.items[node.args[0]][node.attrs["index"]]  # type: ignore[index]
             return []

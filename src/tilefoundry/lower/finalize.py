@@ -1,0 +1,42 @@
+"""From a loaded program to verified TIR, with the memory analysis in its head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefoundry.analyze.report import MEMORY, analyze
+from tilefoundry.diag import Diag
+from tilefoundry.lang.load import Loaded
+from tilefoundry.lower import lower
+from tilefoundry.tir.program import PrimFunc, Program
+
+HEAD = ("peak", "reuse", "units")
+"""Families of the memory report that stand in the head of the TIR."""
+
+
+def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
+    """The lowered program, its kernels verified, and the findings of its memory analysis.
+
+    Capacity alone refuses nothing here: the finding is an error in the head. Everything
+    that cannot be lowered, and a kernel that the verifier does not accept, is refused.
+    """
+    from tilefoundry.verify import accept
+
+    program = lower(loaded.module, loaded.func or "")
+    kernels: dict[str, PrimFunc] = {}
+    findings: list[Diag] = []
+    for name, kernel in program.kernels.items():
+        accept(kernel)
+        report = analyze(replace(loaded, func=name), [MEMORY], {}, None)
+        lines = [line.text() for line in report.head]
+        notes = [line for line in lines if line.split(" ", 1)[0] in HEAD]
+        for finding in report.findings:
+            first = finding.text().splitlines()[0]
+            notes.append(f"error {first[first.find('[') :]}")
+        findings += report.findings
+        notes += [
+            f"registers role={role} estimate={need}" + (f" declared={given}" if given else "")
+            for role, need, given in kernel.registers
+        ]
+        kernels[name] = replace(kernel, notes=tuple(notes))
+    return replace(program, kernels=kernels), findings

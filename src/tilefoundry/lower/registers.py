@@ -1,0 +1,172 @@
+"""Registers of each role, estimated; and their re-partition among warpgroups.
+
+The estimate of a thread is the largest sum of the register tiles it holds at once, plus
+``OVERHEAD`` for addresses, loop variables and temporaries. Where a role needs more than an
+even share of the register file, roles that need little give theirs up (PTX ISA, setmaxnreg).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilefoundry.ir.mesh import Mesh, arrange, enter
+from tilefoundry.tir.program import Buffer, For, PrimFunc, Stmt, Sync, When, With, views, walk
+
+OVERHEAD = 24
+FILE, MOST, UNIT, GROUP = 65536, 255, 8, 128
+"""Registers of one processor; of one thread; the granule of setmaxnreg; its threads."""
+LEAST = 24
+"""The fewest that setmaxnreg takes."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Threads that execute the same statements, and what each holds at most."""
+
+    units: tuple[int, ...]
+    registers: int
+
+
+def estimate(func: PrimFunc) -> tuple[Role, ...]:
+    """The roles of a kernel, in order of their first thread."""
+    level = func.target.levels[-1]
+    threads = next((t.size for t in func.topologies if t.level == level), 1)
+    members: dict[int, list[int]] = {u: [] for u in range(threads)}
+    sets: dict[Mesh, frozenset[int]] = {}
+    for n, (stmt, mesh) in enumerate(walk(func.body)):
+        if isinstance(stmt, (With, For, When)):
+            continue
+        if mesh not in sets:
+            sets[mesh] = frozenset(mesh.units(level) if mesh.at(level) else range(threads))
+        for unit in sets[mesh]:
+            members[unit].append(n)
+    roles: dict[tuple[int, ...], list[int]] = {}
+    for unit, stmts in members.items():
+        roles.setdefault(tuple(stmts), []).append(unit)
+    return tuple(
+        Role(tuple(units), _peak(func, frozenset(stmts)) + OVERHEAD)
+        for stmts, units in roles.items()
+        if stmts
+    )
+
+
+def _peak(func: PrimFunc, stmts: frozenset[int]) -> int:
+    """The most registers that the tiles of one thread take at once."""
+    level = func.target.levels[-1]
+    spans: dict[Buffer, list[int]] = {}
+    at = -1
+
+    def visit(body: tuple[Stmt, ...]) -> None:
+        nonlocal at
+        for stmt in body:
+            at += 1
+            start = at
+            if isinstance(stmt, (With, For, When)):
+                known = set(spans)
+                visit(stmt.body)
+                if isinstance(stmt, For):  # a tile from before the loop lives through it
+                    for buffer in known:
+                        if spans[buffer][1] > start:
+                            spans[buffer][1] = at
+            elif start in stmts:
+                for view in views(stmt):
+                    if func.target.storages[view.storage].level == level:
+                        spans.setdefault(view.buffer, [start, start])[1] = start
+
+    visit(func.body)
+    ends = sorted({e for span in spans.values() for e in span})
+    return max(
+        (sum(_words(b) for b, (lo, hi) in spans.items() if lo <= e <= hi) for e in ends),
+        default=0,
+    )
+
+
+def _words(buffer: Buffer) -> int:
+    """32-bit registers that one thread's part takes, small elements packed."""
+    bits = buffer.type.bits(buffer.type.local_shape)
+    assert isinstance(bits, int)
+    return -(-bits // 32)
+
+
+def divide(func: PrimFunc) -> PrimFunc:
+    """``func`` with its roles' registers estimated and, where an even share is too small
+    for one, moved between whole warpgroups."""
+    roles = estimate(func)
+    level = func.target.levels[-1]
+    threads = next((t.size for t in func.topologies if t.level == level), 1)
+    even = min(MOST, FILE // max(threads, 1) // UNIT * UNIT)
+    given: dict[int, int] = {}
+    if any(r.registers > even for r in roles) and threads % GROUP == 0 and threads > GROUP:
+        given = _moved(roles, threads // GROUP, even)
+    table = tuple(
+        (_span(role), role.registers, given.get(role.units[0] // GROUP, 0)) for role in roles
+    )
+    out = replace(func, registers=table)
+    return _declared(out, given, threads) if given else out
+
+
+def _moved(roles: tuple[Role, ...], groups: int, even: int) -> dict[int, int]:
+    """Registers per warpgroup: little ones give up what they do not need, the others share
+    the rest evenly."""
+    need = [0] * groups
+    for role in roles:
+        for unit in role.units:
+            need[unit // GROUP] = max(need[unit // GROUP], role.registers)
+    small = {g: _up(max(need[g], LEAST) + 16 if need[g] else LEAST) for g in range(groups)}
+    small = {g: n for g, n in small.items() if n < even and need[g] <= even}
+    rest = [g for g in range(groups) if g not in small]
+    pool = even * groups - sum(small.values())
+    share = min(MOST // UNIT * UNIT, pool // len(rest) // UNIT * UNIT) if rest else 0
+    if share <= even:
+        return {}
+    return {g: small.get(g, share) for g in range(groups)}
+
+
+def _up(x: int) -> int:
+    return -(-x // UNIT) * UNIT
+
+
+def _span(role: Role) -> str:
+    units = role.units
+    runs = "" if units == tuple(range(units[0], units[-1] + 1)) else " (not all)"
+    return f"{units[0]}:{units[-1] + 1}{runs}"
+
+
+def _declared(func: PrimFunc, given: dict[int, int], threads: int) -> PrimFunc:
+    """setmaxnreg of each run of warpgroups with one number, where the roles part."""
+    runs: list[tuple[int, int, int]] = []
+    for group, count in sorted(given.items()):
+        if runs and runs[-1][2] == count:
+            runs[-1] = (runs[-1][0], group + 1, count)
+        else:
+            runs.append((group, group + 1, count))
+    level = func.target.levels[-1]
+    done = False
+
+    def visit(body: tuple[Stmt, ...], around: Mesh) -> tuple[Stmt, ...]:
+        nonlocal done
+        out: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, With) and not done:
+                if stmt.mesh.count(level) == threads and stmt.mesh.at(level):
+                    done = True
+                    stmt = replace(stmt, body=_after_setup(stmt.body, stmt.mesh))
+                else:
+                    stmt = replace(stmt, body=visit(stmt.body, stmt.mesh))
+            out.append(stmt)
+        return tuple(out)
+
+    def _after_setup(body: tuple[Stmt, ...], mesh: Mesh) -> tuple[Stmt, ...]:
+        cut = next(
+            (n + 1 for n, s in enumerate(body) if isinstance(s, Sync) and s.kind == "barrier"), 0
+        )
+        made: list[Stmt] = []
+        for lo, hi, count in runs:
+            axes = arrange(level, (hi - lo, GROUP), ("warpgroup", "lane"), None, lo * GROUP)
+            own = Mesh(axes, mesh.sizes)
+            inside = enter(mesh, own, func.target.levels)
+            sync = Sync("registers", count=count, why=f"warpgroups {lo}:{hi}")
+            made.append(With(own, inside, "", (sync,)))
+        return (*body[:cut], *made, *body[cut:])
+
+    return replace(func, body=visit(func.body, Mesh()))

@@ -71,6 +71,27 @@ def gemm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     return (product(t["a"].double(), t["b"].double(), "bf16"),)
 
 
+def gemm_nk(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    """b is (N, K). Products of fp8 numbers are exact in f32."""
+    return (product(t["a"].double(), t["b"].double().T, "bf16"),)
+
+
+def vector_product(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    found = product(t["x"].double()[None], t["w"].double(), "f32")
+    return (Expected(found.value[0], found.bound[0]),)
+
+
+def layernorm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x, weight, bias = (t[n].double() for n in ("x", "weight", "bias"))
+    steps = (x.shape[-1] + 16) * U["f32"]
+    mean = x.mean(-1, keepdim=True)
+    scale = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + c.EPS)
+    normed = (x - mean) * scale
+    shifted = steps * x.abs().mean(-1, keepdim=True) * scale  # the mean's own error
+    slack = (shifted + steps * normed.abs()) * weight.abs() + 4 * U["f32"] * bias.abs()
+    return (rounded(normed * weight + bias, "bf16", slack),)
+
+
 def rms(x: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
 
@@ -97,20 +118,35 @@ def residual_rmsnorm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
 
 
 def attention(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
-    """q (batch, rows, heads, d), k and v (batch, keys, groups, d); the last query sees all."""
-    q, k, v = (t[n].double().transpose(1, 2) for n in "qkv")
+    """q (batch, rows, heads, d), k and v (batch, keys, groups, d); the last query sees all.
+
+    Shares are rounded to the inputs' type before they weigh the values.
+    """
+    dtype = "f16" if t["q"].dtype is torch.float16 else "bf16"
+    return (_attention(t["q"], t["k"], t["v"], dtype, U[dtype], TINY[dtype]),)
+
+
+def decode(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    """One query (batch, heads, d) at the end of the context; shares stay in f32."""
+    found = _attention(t["q"][:, None], t["k"], t["v"], "bf16", U["f32"], 0.0)
+    return (Expected(*(x[:, 0] for x in found)),)
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, dtype: str, share: float, least: float
+) -> Expected:
+    q, k, v = (x.double().transpose(1, 2) for x in (query, key, value))
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     rows, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
     seen = torch.arange(keys) <= torch.arange(rows)[:, None] + keys - rows
     s = (q @ k.mT * d**-0.5).masked_fill(~seen, -torch.inf)
     p = torch.softmax(s, -1)
-    # an error e of a score changes its share by e; the scores are f32 sums of d products
-    size = (q.abs() @ k.abs().mT * d**-0.5 + s.abs().nan_to_num(posinf=0.0)).amax(-1, keepdim=True)
-    slack = 2 * (d + 8) * U["f32"] * size + (keys + 16) * U["f32"]
-    dtype = "f16" if t["q"].dtype is torch.float16 else "bf16"
-    # shares are rounded before the product; weights of one row sum to one
-    whole = rounded(p @ v, dtype, (2 * slack + U[dtype]) * 1.01 * (p @ v.abs()) + TINY[dtype])
-    return (Expected(*(x.transpose(1, 2) for x in whole)),)
+    # an error e of a score changes its share by e; a score is an f32 sum of d products,
+    # and its difference to the largest one is rounded again
+    size = (q.abs() @ k.abs().mT * d**-0.5).amax(-1, keepdim=True)
+    slack = 2 * (d + 12) * U["f32"] * size + (keys + 16) * U["f32"]
+    whole = rounded(p @ v, dtype, (2 * slack + share) * 1.01 * (p @ v.abs()) + least)
+    return Expected(*(x.transpose(1, 2) for x in whole))
 
 
 REFERENCES: Mapping[str, Reference] = {
@@ -124,6 +160,11 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_ampere": gemm,
     "gemm_ampere_plain": gemm,
     "gemm_rs": gemm,
+    "splitk_two_kernels": gemm,
+    "splitk_reshard": vector_product,
+    "layernorm_long": layernorm,
+    "gemm_fp8": gemm_nk,
+    "decode_attention": decode,
     "rmsnorm_quant": rmsnorm_quant,
     "flash_attention": attention,
     "residual_rmsnorm": residual_rmsnorm,

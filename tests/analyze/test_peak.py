@@ -74,6 +74,26 @@ def test_ring_depth_against_shared_memory(program, stages, exit):
     assert [d.fields["needs"] for d in report.findings] == ["240.00KB"] * exit
 
 
+@pytest.mark.parametrize(
+    "layout, size",
+    [
+        ("((64, 64), (66, 1))", (63 * 66 + 64) * 2),  # the last row has no padding after it
+        ("Layout((64, 64), (66, 1)) + 8", (8 + 63 * 66 + 64) * 2),
+        ("Layout((64, 64)) | Swizzle(3, 4, 3)", 64 * 64 * 2),
+        ("(64, 64)", 64 * 64 * 2),
+    ],
+)
+def test_a_padded_tile_takes_its_gaps_too(program, layout, size):
+    body = f"""
+    @func
+    def f(x: Tensor[(64, 64), "bf16"]):
+        with Mesh(("cta",), layout=(1,), names=("c",)) as cta:
+            tile = tf.reshard(x, {layout}, "smem")
+            return tf.reshard(tf.transpose(tile, (1, 0)), storage="gmem")
+    """
+    assert peaks(program(body, cta=1))["smem"].amount.value == size
+
+
 def test_replicated_registers_count_per_thread(program):
     """64 f32 = 256 B, a copy in each of 32 threads: 8 KiB per CTA."""
     made = program(

@@ -100,8 +100,9 @@ def held(program: Program, home: Home, storage: Storage, pool: str | None) -> tu
             whole = program.nbytes(type) * prod(a.extent for a in varying)
             pooled, each = pooled + whole, each + whole
             continue
-        part = program.part(type, outer)
-        one = program.part(type, [*outer, *inner])
+        shared = storage.level == pool  # there, strides say where elements lie
+        part = program.laid(type, outer) if shared else program.part(type, outer)
+        one = part if shared else program.part(type, [*outer, *inner])
         copies = prod(a.extent for a in inner if a not in split)
         pooled, each = pooled + _granules(part, storage) * copies, each + one
     return pooled, each

@@ -261,6 +261,23 @@ class Program:
         over = prod(d.axis.extent for d in type.digits if d.axis in inside)
         return -((-self.nbytes(type)) // over)
 
+    def laid(self, type: TensorType, axes: Iterable[Axis]) -> Dim:
+        """Bytes from the first to the last element of that part as the layout's strides
+        place them, gaps included; without strides, the part is compact."""
+        layout = type.layout
+        if layout is None or layout.strides is None:
+            return self.part(type, axes)
+        inside = set(axes)
+        last: Dim = layout.offset
+        for extent, stride, axis in zip(layout.modes, layout.strides, layout.axes, strict=True):
+            if axis not in inside:
+                last = last + (self.bind(extent) - 1) * self.bind(stride)
+        size = -((-(last + 1) * type.dtype.bits) // 8)
+        if layout.swizzle is None:
+            return size
+        block = 1 << (layout.swizzle.M + layout.swizzle.B)  # bytes are permuted inside these
+        return -((-size) // block) * block
+
 
 def prod_dim(dims: Iterable[Dim]) -> Dim:
     out: Dim = 1

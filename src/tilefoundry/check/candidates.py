@@ -11,11 +11,13 @@ from tilefoundry.ir.node import Node, nodes
 from tilefoundry.ir.program import Module
 from tilefoundry.ir.types import TensorType
 from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side, record
 from tilefoundry.targets.contract.legality import Fit, Unmet, judge
 from tilefoundry.targets.contract.pattern import MmaAtom
+from tilefoundry.targets.contract.place import window_of
 from tilefoundry.targets.contract.registry import Contract, contracts
 from tilefoundry.targets.contract.render import spelled
-from tilefoundry.targets.contract.unit import CopyInstr
+from tilefoundry.targets.contract.sync import SyncInstr
 
 PLACED = ("slice", "insert_slice", "schedule", "empty", "local")
 """Not sites: views, the place of a value, and what already has an instruction."""
@@ -26,7 +28,7 @@ class Candidate:
     """One instruction at one site: a fit (None for one without a tile) or what is unmet."""
 
     contract: Contract
-    answer: Fit | Unmet | None
+    answer: Fit | Plan | Unmet | None
 
     @property
     def fits(self) -> bool:
@@ -71,10 +73,12 @@ def _site(func: str, node: Node, known: Sequence[Contract], level: str) -> Site 
             if node.op.name == "matmul" and all(t and t.rank == 2 for t in types):
                 tried.append(Candidate(contract, _mma(contract, node, types)))
         elif isinstance(contract, CopyInstr):
-            source = next((t.storage for t in types if t), "")
-            if node.op.name == "reshard" and source != node.type.storage:
-                answer = contract.judge(level, node.mesh, source, node.type.storage)
+            if node.op.name == "reshard" and types[0] and types[0].storage != node.type.storage:
+                source = Side(types[0], window_of(operands(node)[0]))
+                answer = contract.judge(level, node.mesh, source, Side(node.type))
                 tried.append(Candidate(contract, answer))
+        elif isinstance(contract, SyncInstr):
+            continue
         elif node.op.name in contract.ops:
             tried.append(Candidate(contract, contract.judge(level, node.mesh, types, node.type)))
     return Site(func, node, types, tuple(tried)) if tried else None
@@ -115,6 +119,8 @@ def _candidate_lines(candidate: Candidate) -> list[str]:
         return lines
     if answer is None:
         return [f"    fits        {path}"]
+    if not isinstance(answer, Fit):
+        return [f"    fits        {path}  {answer.text()}".rstrip()]
     return [
         f"    fits        {path}{_parameters(answer.parameters)}  repeat={answer.repeat} "
         f"bind={answer.bind}"
@@ -148,18 +154,20 @@ def sites_record(found: Sequence[Site]) -> dict[str, Any]:
 
 def _candidate_record(candidate: Candidate) -> dict[str, Any]:
     answer = candidate.answer
-    record: dict[str, Any] = {"instruction": f"T.{candidate.contract.path}", "fits": candidate.fits}
+    out: dict[str, Any] = {"instruction": f"T.{candidate.contract.path}", "fits": candidate.fits}
     if isinstance(answer, Unmet):
-        record |= {
+        out |= {
             "clause": answer.clause,
             "expected": answer.expected,
             "got": answer.got,
             "fix": answer.fix,
         }
-    elif answer is not None:
-        record |= {
+    elif isinstance(answer, Fit):
+        out |= {
             "parameters": dict(answer.parameters),
             "repeat": list(answer.repeat),
             "bind": list(answer.bind),
         }
-    return record
+    elif answer is not None:
+        out |= record(answer)
+    return out

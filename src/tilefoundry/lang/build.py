@@ -89,7 +89,7 @@ class Builder:
         bound = bind(f"tf.{op.name}", op.params, args, kwargs, span)
         nodes = self._operands(op, bound, span)
         types = tuple(n.tensor if n is not None else None for n in nodes)
-        call = Call(op.name, types, bound.attrs, span, self.mesh, self.context)
+        call = Call(op.name, types, bound.attrs, span, self.mesh, self.context, tuple(nodes))
         call = replace(call, args=tuple(self._visible(call, n, t) for n, t in enumerate(types)))
         made = op.infer(call)
         attrs = {**bound.attrs, "given": tuple(n is not None for n in nodes)}

@@ -53,10 +53,12 @@ class ModuleParser:
 
         target = self.target
 
-        def contract(atom: Any, mesh: Mesh, operands: Any, span: Span | None) -> Any:
+        def contract(
+            instr: Any, mesh: Mesh, operands: Any, span: Span | None, nodes: Any = ()
+        ) -> Any:
             from tilefoundry.targets.contract.use import legal_use
 
-            return legal_use(target, atom, mesh, operands, span)
+            return legal_use(target, instr, mesh, operands, span, nodes)
 
         return Context(tuple(owners), shared, meaning, contract)
 

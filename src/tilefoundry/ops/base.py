@@ -27,14 +27,14 @@ class Context:
     ``storages`` are the target's, farthest first; ``shared(storage, level)`` says
     whether the units of ``level`` see one copy of a value in ``storage``;
     ``instruction(instr, span)`` names the operation an instruction implements;
-    ``contract(atom, mesh, (acc, lhs, rhs), span)`` is the legal use of a matrix
-    instruction, with its repeats, or a refusal.
+    ``contract(instr, mesh, operands, span, nodes)`` is the legal use of an instruction, with
+    its repeats, or a refusal.
     """
 
     storages: tuple[str, ...] = ("gmem", "smem", "rmem")
     shared: Callable[[str, str], bool] = lambda storage, level: storage == "gmem"
     instruction: Callable[[Any, Span | None], Any] | None = None
-    contract: Callable[[Any, Mesh, Sequence[TensorType], Span | None], Any] | None = None
+    contract: Callable[..., Any] | None = None
 
     def nearest(self, storages: Sequence[str]) -> str:
         """The storage closest to the execution units."""
@@ -52,6 +52,8 @@ class Call:
     span: Span | None = None
     mesh: Mesh = field(default_factory=Mesh)
     context: Context = field(default_factory=Context)
+    nodes: tuple[Node | None, ...] = ()
+    """The values of the operands, where the call stands in a program."""
 
     def arg(self, n: int) -> TensorType:
         """Operand ``n``, known to be present."""
@@ -194,7 +196,8 @@ def operands(node: Node) -> list[Node | None]:
 def call_of(node: Node, context: Context) -> Call:
     """The call that made ``node``, operand types as its units saw them."""
     types = tuple(None if n is None else seen(n.tensor, node.mesh) for n in operands(node))
-    return Call(node.op.name, types, node.attrs, node.span, node.mesh, context)
+    given = tuple(operands(node))
+    return Call(node.op.name, types, node.attrs, node.span, node.mesh, context, given)
 
 
 def torch_dtype(dtype: DType) -> Any:

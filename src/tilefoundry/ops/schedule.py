@@ -89,14 +89,14 @@ class Schedule(Op):
                 kind=kind,
                 shape=shape_text(src.shape),
             )
-        self._contract(call, call.attrs["op"], [src, dst])
+        self._legal(call, [src, dst])
         return dst
 
     def _contract(self, call: Call, instr: Any, operands: list[TensorType]) -> Any:
         """The use is legal by the instruction's contract, where the target has contracts."""
         if call.context.contract is None:
             return None
-        return call.context.contract(instr, call.mesh, operands, call.span)
+        return call.context.contract(instr, call.mesh, operands, call.span, call.nodes)
 
     def _mma(self, call: Call) -> TensorType:
         self._count(call, "(accumulator, lhs, rhs)", 3, 3)

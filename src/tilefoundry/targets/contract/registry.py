@@ -8,11 +8,13 @@ from importlib import import_module
 from pathlib import Path
 
 from tilefoundry.diag import Span, refuse
+from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.unit import CopyInstr, UnitInstr
+from tilefoundry.targets.contract.sync import SyncInstr
+from tilefoundry.targets.contract.unit import UnitInstr
 from tilefoundry.targets.target import Target
 
-Contract = MmaAtom | UnitInstr | CopyInstr
+Contract = MmaAtom | UnitInstr | CopyInstr | SyncInstr
 GENERIC = "generic"
 TARGETS = Path(__file__).parents[1]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilefoundry.ir.shard import shape_text
+from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.pattern import (
     Case,
     FragmentPattern,
@@ -15,7 +16,9 @@ from tilefoundry.targets.contract.pattern import (
     SwitchPattern,
     TensorPattern,
 )
-from tilefoundry.targets.contract.unit import CopyInstr, UnitInstr, any_units
+from tilefoundry.targets.contract.registry import Contract
+from tilefoundry.targets.contract.sync import SyncInstr
+from tilefoundry.targets.contract.unit import SCOPES, UnitInstr, any_units
 
 ENUMS = {"form": "Form", "a_major": "Major", "b_major": "Major"}
 """Parameters whose values are spelled as members, ``Form.SS``."""
@@ -27,7 +30,7 @@ def spelled(parameter: str, value: str) -> str:
     return f"{owner}.{value}" if owner else value
 
 
-def facts_text(atom: MmaAtom | UnitInstr | CopyInstr, target: str, level: str) -> str:
+def facts_text(atom: Contract, target: str, level: str) -> str:
     """The whole contract, in lines that can be grepped."""
     if not isinstance(atom, MmaAtom):
         return _plain_text(atom, target, level)
@@ -53,26 +56,50 @@ def facts_text(atom: MmaAtom | UnitInstr | CopyInstr, target: str, level: str) -
     return "\n".join(lines)
 
 
-def _plain(atom: UnitInstr | CopyInstr, target: str, level: str) -> dict[str, Any]:
+Plain: TypeAlias = UnitInstr | CopyInstr | SyncInstr
+
+
+def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
     """What there is to say of an instruction without a fixed tile, by label."""
     words: dict[str, Any] = {"target": target}
     if atom.capability:
         words["target capability"] = atom.capability
-    words["execution mesh"] = any_units(level)
-    if isinstance(atom, UnitInstr):
+    if isinstance(atom, SyncInstr):
+        words |= {"participants": atom.who, "orders": atom.orders}
+        words |= {"rules": list(atom.rules)} if atom.rules else {}
+        words["scheduled"] = "never: derived from what the program reads and writes"
+    elif isinstance(atom, UnitInstr):
+        words["execution mesh"] = any_units(level)
         words["implements"] = [f"tf.{op}" for op in atom.ops]
         words["operands"] = f"in {' or '.join(atom.storages)}, as the units hold them"
+        if atom.combines:
+            words["scopes"] = list(SCOPES)
+            words["rules"] = list(COMBINING)
     else:
+        words["execution mesh"] = any_units(level)
         words["moves"] = atom.moves_text()
+        words |= {"rules": list(atom.rules)} if atom.rules else {}
         words["completion"] = f"{' or '.join(atom.completion)}; {atom.proxy} proxy"
     if atom.source:
         words["source"] = atom.source
     return words
 
 
-def _plain_text(atom: UnitInstr | CopyInstr, target: str, level: str) -> str:
+COMBINING = (
+    "thread: no axis is combined; each unit reduces what it holds",
+    "warp: axes that are bit fields of the lane's number (power-of-two extent and stride)",
+    "cta: other axes of the CTA's threads, through scratch in shared memory",
+    "cluster, grid: axes of CTAs, through the cluster's shared memories or a workspace",
+)
+
+
+def _plain_text(atom: Plain, target: str, level: str) -> str:
     lines = [f"T.{atom.path}"]
     for label, value in _plain(atom, target, level).items():
+        if label == "rules":
+            lines.append("  rules")
+            lines += [f"    {rule}" for rule in value]
+            continue
         text = " ".join(value) if isinstance(value, list) else value
         lines.append(f"  {label:<17}  {text}")
     return "\n".join(lines)
@@ -150,7 +177,7 @@ def _order(modes: Iterable[int]) -> str:
     return ", ".join(map(str, modes))
 
 
-def facts_record(atom: MmaAtom | UnitInstr | CopyInstr, target: str, level: str) -> dict[str, Any]:
+def facts_record(atom: Contract, target: str, level: str) -> dict[str, Any]:
     """The contract as a record; the text's lines stand in it too."""
     if not isinstance(atom, MmaAtom):
         plain = _plain(atom, target, level)

@@ -1,12 +1,12 @@
-"""Contracts of instructions without a fixed tile: each unit works on what it holds, or moves
-a value between storages."""
+"""Contracts of instructions without a fixed tile: each unit works on what it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
-from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import IMMEDIATE, TensorType
 from tilefoundry.targets.contract.legality import Unmet
 
@@ -27,7 +27,8 @@ def unmet_mesh(level: str, mesh: Mesh) -> Unmet | None:
 @dataclass(frozen=True)
 class UnitInstr:
     """``ops`` are the operations it can carry out, ``meaning`` the one that its parameters
-    are those of; operands and result live in one of ``storages``."""
+    are those of; operands and result live in one of ``storages``. With ``combines`` units
+    may also join what they hold along mesh axes (a reduction)."""
 
     path: str
     meaning: str
@@ -36,6 +37,7 @@ class UnitInstr:
     rank: int
     capability: str | None = None
     source: str = ""
+    combines: bool = False
 
     def judge(
         self, level: str, mesh: Mesh, operands: Sequence[TensorType | None], result: TensorType
@@ -52,28 +54,93 @@ class UnitInstr:
         return None
 
 
-@dataclass(frozen=True)
-class CopyInstr:
-    """A move of a value: ``moves`` lists (from, to) storages, empty for any.
+# Reductions over mesh axes
 
-    ``completion``: ``none``, ``commit group``, ``mbarrier bytes`` (loads) or ``bulk group``
-    (stores); ``proxy``: ``generic`` or ``async``.
+
+SCOPES = ("thread", "warp", "cta", "cluster", "grid")
+"""How far units meet: each alone, by shuffles, through shared memory, through the cluster's
+shared memories, through global memory."""
+WARP = 32
+
+
+def scope_of(mesh: Mesh, over: Sequence[Axis]) -> str:
+    """The narrowest scope in which the units along the axes ``over`` can be combined.
+
+    Lanes combine by shuffles where each axis is a power of two, so that it is one bit field
+    of the lane's number, and lies inside a warp.
     """
+    real = [a for a in over if a.extent > 1]
+    if not real:
+        return "thread"
+    levels = {a.level for a in real}
+    if levels == {"thread"}:
+        return "warp" if all(_in_warp(a, mesh) for a in real) else "cta"
+    inside = "cluster" in mesh.levels and "cluster" not in levels and "gpu" not in levels
+    return "cluster" if inside else "grid"
 
-    path: str
-    moves: tuple[tuple[str, str], ...]
-    rank: int
-    capability: str | None = None
-    completion: tuple[str, ...] = ("none",)
-    proxy: str = "generic"
-    source: str = ""
-    meaning = "copy"
 
-    def moves_text(self) -> str:
-        return ", ".join(f"{a} to {b}" for a, b in self.moves) or "any to any"
+def _in_warp(axis: Axis, mesh: Mesh) -> bool:
+    """Whether the coordinate on ``axis`` is a bit field of the lane's number."""
+    fields = _bits(axis.extent) and _bits(axis.stride) and axis.extent * axis.stride <= WARP
+    axes = mesh.at(axis.level)
+    if not fields or axis not in axes:
+        return False
+    inner = prod(a.extent for a in axes[axes.index(axis) + 1 :])
+    return all(
+        unit // axis.stride % axis.extent == n // inner % axis.extent
+        for n, unit in enumerate(mesh.units(axis.level))
+    )
 
-    def judge(self, level: str, mesh: Mesh, source: str, target: str) -> Unmet | None:
-        """None if units of ``level`` may copy from storage ``source`` to ``target``."""
-        if self.moves and (source, target) not in self.moves:
-            return Unmet("storage", self.moves_text(), f"{source} to {target}")
-        return unmet_mesh(level, mesh)
+
+def _bits(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def _lanes(mesh: Mesh, over: Sequence[Axis]) -> int:
+    """Units combined by shuffles before the rest meets."""
+    count = 1
+    for a in over:
+        if a.level == "thread" and _in_warp(a, mesh):
+            count *= a.extent
+    return count
+
+
+def scratch_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType) -> int:
+    """Shared memory of one CTA to combine ``result`` along the axes ``over``.
+
+    Lanes combine first; then each thread that is left over writes the elements it holds of
+    the result (one accumulator each), and reads those of the others.
+    """
+    scope = scope_of(mesh, over)
+    if scope in ("thread", "warp"):
+        return 0
+    held = 1
+    for extent in result.local_shape:
+        held *= int(extent)  # type: ignore[arg-type]
+    writers = max(1, mesh.count("thread") // _lanes(mesh, over))
+    return writers * held * accumulator_bits(result) // 8
+
+
+def workspace_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType) -> int:
+    """Global memory of a reduction in scope ``grid``: one partial result of each CTA, and a
+    4-byte counter for each group of CTAs that meet; 0 for narrower scopes."""
+    if scope_of(mesh, over) != "grid":
+        return 0
+    ctas = 1
+    for a in mesh.axes:
+        ctas *= a.extent if a.level != "thread" else 1
+    joined = 1
+    for a in over:
+        joined *= a.extent if a.level != "thread" else 1
+    held = 1
+    for extent in result.local_shape:
+        held *= int(extent)  # type: ignore[arg-type]
+    threads = 1
+    for a in mesh.at("thread"):
+        threads *= 1 if a in over else a.extent
+    return ctas * threads * held * accumulator_bits(result) // 8 + ctas // joined * 4
+
+
+def accumulator_bits(result: TensorType) -> int:
+    """Width of one term while it is combined: 16-bit floats are added in float32."""
+    return max(32, result.dtype.bits) if result.dtype.is_float else result.dtype.bits

@@ -7,31 +7,44 @@ from typing import Any
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import TensorType
+from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side
 from tilefoundry.targets.contract.legality import Fit, Unmet, judge
 from tilefoundry.targets.contract.pattern import MmaAtom
+from tilefoundry.targets.contract.place import window_of
 from tilefoundry.targets.contract.registry import find_contract
-from tilefoundry.targets.contract.unit import CopyInstr
+from tilefoundry.targets.contract.sync import SyncInstr
 from tilefoundry.targets.target import Target
 
 
 def legal_use(
-    target: Target, instr: Any, mesh: Mesh, operands: Sequence[TensorType], span: Span | None
-) -> Fit | None:
-    """The fit of ``instr`` on ``operands``; refuses the first clause that is not met.
+    target: Target,
+    instr: Any,
+    mesh: Mesh,
+    operands: Sequence[TensorType],
+    span: Span | None,
+    nodes: Sequence[Node | None] = (),
+) -> Fit | Plan | None:
+    """The fit or plan of ``instr`` on ``operands``; refuses the first clause not met.
 
     Operands are (accumulator, lhs, rhs) of a matrix instruction, else the operands and the
-    result or destination. None where there is no tile to repeat.
+    result or destination; ``nodes`` are the values they belong to, where they are known: a
+    slice lies as its parent does. None where there is nothing to repeat.
     """
     contract = find_contract(target, instr.path, span)
     level = target.levels[-1]
+    assert not isinstance(contract, SyncInstr), contract
     if isinstance(contract, MmaAtom):
         given = _given(contract, instr, span)
         acc, lhs, rhs = operands
         found = judge(contract, mesh, lhs, rhs, acc, given)
     elif isinstance(contract, CopyInstr):
-        source, destination = operands
-        found = contract.judge(level, mesh, source.storage, destination.storage)
+        sides = [
+            Side(type, window_of(node))
+            for type, node in zip(operands, (*nodes, None, None), strict=False)
+        ]
+        found = contract.judge(level, mesh, sides[0], sides[1])
     else:
         *inputs, result = operands
         found = contract.judge(level, mesh, inputs, result)

@@ -19,6 +19,7 @@ from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout, refill
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.layout import compact_strides
+from tilefoundry.lower.cover import covers
 from tilefoundry.lower.lives import operand_count
 from tilefoundry.lower.places import Places, is_rename
 from tilefoundry.lower.rings import ring_count
@@ -75,7 +76,7 @@ class _Lowering:
         )
         self.places = Places(self.func, results)
         body = self.block(self.func.body)
-        return PrimFunc(
+        made = PrimFunc(
             self.func.name,
             (*params, *results),
             tuple(self.buffers),
@@ -86,6 +87,10 @@ class _Lowering:
             counters=tuple(self.counters.values()),
             span=self.func.span,
         )
+        for fill in self.places.filled:
+            if not covers(made, self.places.of[fill].buffer):
+                refuse("lower-fill", fill.span, name=fill.name or "the result")
+        return made
 
     def _result_name(self, n: int) -> str:
         value = self.func.returns.values[n]
@@ -172,7 +177,7 @@ class _Lowering:
         self.buffers.append(made)
         vars = fresh_vars(shape)
         lead = tuple(self._coordinate(node, a) for a in own)
-        at = (*lead, *(v.expr() if e != 1 else 0 for v, e in zip(vars, shape, strict=True)))
+        at = (*lead, *(v.expr() for v in vars))
         return View(made, shape, vars, at)
 
     @staticmethod

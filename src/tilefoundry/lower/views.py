@@ -4,7 +4,7 @@ backwards for a value that is to be written in place."""
 from __future__ import annotations
 
 from tilefoundry.diag import Span, refuse
-from tilefoundry.ir.expr import Dim, IterVar, floordiv, mod, product
+from tilefoundry.ir.expr import Dim, IterVar, floordiv, mod, product, symbols
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import Digit
@@ -34,7 +34,7 @@ def forward(node: Node, view: View) -> View:
         case "transpose":
             perm = _perm(node)
             names = fresh_vars(shape)
-            at = {p: names[n].expr() if shape[n] != 1 else 0 for n, p in enumerate(perm)}
+            at = {p: names[n].expr() for n, p in enumerate(perm)}
             return view.through(shape, names, tuple(at[n] for n in range(len(perm))))
         case "pad":
             return _padded(node, view, shape)
@@ -54,13 +54,16 @@ def backward(node: Node, view: View) -> View | None:
             if any(s != 1 for s in strides):  # type: ignore[union-attr]
                 return None
             starts: tuple[Dim, ...] = node.attrs["starts"]  # type: ignore[assignment]
+            cut = [n for n, e in enumerate(shape) if e != view.shape[n]]
+            if not all(_edge(view, n) for n in cut):
+                return None
             at = tuple(v.expr() - s for v, s in zip(names, starts, strict=True))
             return view.through(shape, names, at, 0)  # elements outside are not written
         case "reshape":
             return view.through(shape, names, _reshaped(names, shape, view.shape))
         case "transpose":
             perm = _perm(node)
-            at = tuple(names[p].expr() if shape[p] != 1 else 0 for p in perm)
+            at = tuple(names[p].expr() for p in perm)
             return view.through(shape, names, at)
     return None
 
@@ -80,8 +83,7 @@ def _sliced(node: Node, view: View, shape: tuple[int, ...]) -> View:
     strides: tuple[Dim, ...] = node.attrs.get("strides") or (1,) * len(shape)  # type: ignore[assignment]
     names = fresh_vars(shape)
     at = tuple(
-        start + (v.expr() * step if extent != 1 else 0)
-        for start, step, v, extent in zip(starts, strides, names, shape, strict=True)
+        start + v.expr() * step for start, step, v in zip(starts, strides, names, strict=True)
     )
     return view.through(shape, names, at)
 
@@ -92,7 +94,7 @@ def _reshaped(
     """Coordinates in ``other`` of the element at ``names`` in ``shape``, same flat order."""
     flat: Dim = 0
     for v, extent in zip(names, shape, strict=True):
-        flat = flat * extent + (v.expr() if extent != 1 else 0)
+        flat = flat * extent + v.expr()
     out: list[Dim] = []
     for n, extent in enumerate(other):
         inner = product(other[n + 1 :])
@@ -114,9 +116,23 @@ def _padded(node: Node, view: View, shape: tuple[int, ...]) -> View:
     before = [0] * len(shape)
     for n in range(0, len(pads), 2):
         before[len(shape) - 1 - n // 2] = pads[n]
+    grown = [n for n, e in enumerate(shape) if e != view.shape[n]]
+    if not all(_edge(view, n) for n in grown):
+        refuse("lower-op", node.span, op="tf.pad", why="it pads a part of a value, not its end")
     names = fresh_vars(shape)
     at = tuple(v.expr() - lo for v, lo in zip(names, before, strict=True))
     return view.through(shape, names, at, value)
+
+
+def _edge(view: View, axis: int) -> bool:
+    """Outside the view along ``axis`` is outside the buffer."""
+    var = view.vars[axis]
+    found = [n for n, x in enumerate(view.index) if var in symbols(x)]
+    return (
+        len(found) == 1
+        and view.index[found[0]] == var.expr()
+        and view.buffer.shape[found[0]] == view.shape[axis]
+    )
 
 
 def _local(node: Node, view: View, shape: tuple[int, ...]) -> View:

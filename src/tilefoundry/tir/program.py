@@ -79,21 +79,20 @@ class View:
 
         Axes of extent 1 may be left out of the view.
         """
-        at = iter(zip(self.vars, self.shape, strict=True))
+        left = list(zip(self.vars, self.shape, strict=True))
         zero: Mapping[Sym, Dim] = dict.fromkeys(self.vars, 0)
         out: list[Dim] = []
         for place in self.index:
             start = substitute(place, zero)
             step = place - start
-            if step == 0:
-                out.append(start)
-                continue
-            # axes of extent 1 do not appear in the index
-            var = next((v for v, extent in at if extent != 1), None)
-            if var is None or step != var.expr():
-                return None
             out.append(start)
-        return None if any(extent != 1 for _, extent in at) else tuple(out)
+            if step == 0:
+                continue
+            while left and left[0][1] == 1 and step != left[0][0].expr():
+                left.pop(0)
+            if not left or step != left.pop(0)[0].expr():
+                return None
+        return None if any(extent != 1 for _, extent in left) else tuple(out)
 
     @property
     def is_whole(self) -> bool:
@@ -141,14 +140,14 @@ def fresh_vars(shape: tuple[int, ...]) -> tuple[IterVar, ...]:
 def whole(buffer: Buffer, slot: Dim = 0) -> View:
     """All of one slot."""
     names = fresh_vars(buffer.shape)
-    at = tuple(v.expr() if e != 1 else 0 for v, e in zip(names, buffer.shape, strict=True))
+    at = tuple(v.expr() for v in names)
     return View(buffer, buffer.shape, names, at, slot)
 
 
 def window(view: View, starts: tuple[Dim, ...], shape: tuple[int, ...]) -> View:
     """The part of ``view`` that starts at ``starts``, of the same rank."""
     names = fresh_vars(shape)
-    at = tuple(s + v.expr() if e != 1 else s for s, v, e in zip(starts, names, shape, strict=True))
+    at = tuple(s + v.expr() for s, v in zip(starts, names, strict=True))
     return view.through(shape, names, at)
 
 
@@ -338,6 +337,8 @@ class Program:
     launches: tuple[Launch, ...]
     results: tuple[str, ...]
     weights: frozenset[str] = frozenset()
+    name: str = "Program"
+    """The module's name."""
 
 
 def walk(body: tuple[Stmt, ...], mesh: Mesh | None = None) -> Iterator[tuple[Stmt, Mesh]]:

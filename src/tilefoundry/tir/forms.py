@@ -1,0 +1,52 @@
+"""The calls that synchronisation statements are printed as."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from tilefoundry.tir.program import Sync
+
+
+@dataclass(frozen=True)
+class Form:
+    """``T.call(by position, by name=...)``: ``first`` is the field given by position, if
+    any; ``stated`` are the fields that are always written, others where not their default."""
+
+    call: str
+    first: str = ""
+    stated: tuple[str, ...] = ()
+
+
+SYNCS = {
+    "init": Form("mbarrier_init", "barrier", ("count",)),
+    "fence_init": Form("fence_mbarrier_init"),
+    "wait": Form("mbarrier_wait", "barrier", ("parity",)),
+    "arrive": Form("mbarrier_arrive", "barrier", ("every",)),
+    "expect": Form("mbarrier_expect", "barrier", ("bytes",)),
+    "async_arrive": Form("mbarrier_async_arrive", "barrier"),
+    "barrier": Form("barrier", "id", ("threads",)),
+    "barrier_arrive": Form("barrier_arrive", "id", ("threads",)),
+    "warp": Form("sync_warp"),
+    "cluster": Form("sync_cluster"),
+    "grid": Form("sync_grid"),
+    "fence_proxy": Form("fence_proxy_async"),
+    "wgmma_fence": Form("wgmma_fence"),
+    "wgmma_commit": Form("wgmma_commit"),
+    "wgmma_wait": Form("wgmma_wait", "pending"),
+    "bulk_commit": Form("bulk_commit"),
+    "bulk_wait": Form("bulk_wait", "pending"),
+    "async_commit": Form("async_commit"),
+    "async_wait": Form("async_wait", "pending"),
+    "registers": Form("set_registers", "count"),
+}
+KINDS = {form.call: kind for kind, form in SYNCS.items()}
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Sync) if f.default is not MISSING}
+"""Fields of a :class:`Sync` and their defaults; ``kind`` has none."""
+COMMENTED = ("why", "span")
+"""Fields that stand in the comment behind the call."""
+
+DECLARATIONS = ("tensor_view", "alloc_tensor", "mbarrier", "counter", "view", "unroll")
+"""Calls that are no instruction."""
+
+__all__ = ["COMMENTED", "DECLARATIONS", "DEFAULTS", "KINDS", "SYNCS", "Form"]

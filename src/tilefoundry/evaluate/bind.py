@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilefoundry.diag import refuse
@@ -49,7 +49,7 @@ def _solve(extent: Dim, size: int, bound: dict[Sym, int]) -> None:
 
 def check_input(param: Node, value: Any, dims: Mapping[Sym, int]) -> None:
     """Refuse an input whose shape or dtype is not the parameter's."""
-    type = concrete(param.tensor, dims)
+    type = concrete(param.tensor, lambda e: ix.evaluate(e, dims))
     if tuple(value.shape) != type.shape:
         got = tuple(value.shape)
         refuse("input-shape", param.span, name=param.name, want=type.shape, got=got)
@@ -58,20 +58,18 @@ def check_input(param: Node, value: Any, dims: Mapping[Sym, int]) -> None:
         refuse("input-dtype", param.span, name=param.name, want=want, got=value.dtype)
 
 
-def concrete(value: Any, env: Mapping[Sym, int]) -> Any:
+def concrete(value: Any, of: Callable[[Expr], int]) -> Any:
     """The value with every index expression replaced by its integer."""
     if isinstance(value, Expr):
-        return ix.evaluate(value, env)
+        return of(value)
     if isinstance(value, TensorType):
         if all(isinstance(e, int) for e in value.shape):
             return value
-        return TensorType(
-            tuple(ix.evaluate(e, env) for e in value.shape), value.dtype, None, value.storage
-        )
+        return TensorType(concrete(value.shape, of), value.dtype, None, value.storage)
     if isinstance(value, TupleType):
-        return TupleType(tuple(concrete(t, env) for t in value.items))
+        return TupleType(tuple(concrete(t, of) for t in value.items))
     if isinstance(value, Mapping):
-        return {k: concrete(v, env) for k, v in value.items()}
+        return {k: concrete(v, of) for k, v in value.items()}
     if type(value) is tuple:
-        return tuple(concrete(v, env) for v in value)
+        return tuple(concrete(v, of) for v in value)
     return value

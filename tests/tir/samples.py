@@ -104,7 +104,8 @@ def gemm(tiles=(4, 2), k_steps=4, ctas=2, groups=2, stages=3, synced=True, store
     turn = (t - p) // ctas
     count = turn * k_steps + kk // bk
     slot, parity = count % stages, count // stages % 2
-    before = count - 1
+    # a lone slot is released at once; of no steps there is nothing to release
+    flying = int(stages > 1 and k_steps > 0)
 
     def sync(kind, **fields):
         return (Sync(kind, **fields),) if synced else ()
@@ -127,15 +128,15 @@ def gemm(tiles=(4, 2), k_steps=4, ctas=2, groups=2, stages=3, synced=True, store
         *sync("wgmma_fence"),
         mma,
         *sync("wgmma_commit"),
-        *sync("wgmma_wait", pending=1),
+        *sync("wgmma_wait", pending=flying),
     )
     if synced:
-        release = Sync("arrive", barrier=empty, slot=before % stages, every=128)
-        consume += (When(kk, (release,)),)
+        release = Sync("arrive", barrier=empty, slot=(count - flying) % stages, every=128)
+        consume += (When(kk, (release,)) if flying else release,)
     last = turn * k_steps + k_steps - 1
     finish = (
         *sync("wgmma_wait", pending=0),
-        *sync("arrive", barrier=empty, slot=last % stages, every=128),
+        *(sync("arrive", barrier=empty, slot=last % stages, every=128) if flying else ()),
         Issue("cast", (whole(acc),), (whole(tile),)),
         *sync("wait", barrier=free, parity=(turn + 1) % 2),
         Issue("copy", (whole(tile),), (whole(staged),)),

@@ -1,0 +1,180 @@
+"""The abstract machine: roles run as processes, in one fixed interleaving, with clocks.
+
+Every wait is monotone and every arrival lands in a phase that is proven to be the only one
+possible, so whether the program runs to its end, and what happens before what, is the same
+in every interleaving; conflicts are judged by the clocks, never by the order of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from tilefoundry.ir.expr import Sym
+from tilefoundry.ir.mesh import Coord
+from tilefoundry.tir.effects import effects
+from tilefoundry.tir.program import Advance, For, Issue, Stmt, Sync, When, With
+from tilefoundry.verify import barriers, issues
+from tilefoundry.verify.finding import Findings
+from tilefoundry.verify.memory import Memory, Unit
+from tilefoundry.verify.numbers import Compiler
+from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
+from tilefoundry.verify.state import DIMS, Knowledge, Meeting, Phase, Ready
+from tilefoundry.verify.trips import Cut, cuts, iterations
+
+Process: TypeAlias = Iterator[tuple[Ready, Site]]
+Op: TypeAlias = Callable[[Knowledge], Process | None]
+EVENTS = 400_000
+"""Statements that one run may execute before it is called too large."""
+
+
+class TooLarge(Exception):
+    """The run has executed more statements than :data:`EVENTS`."""
+
+
+class Machine:
+    """One block of a kernel, ready to run."""
+
+    def __init__(self, layout: Layout, block: Mapping[str, int], overlaps: dict[Unit, list[Unit]],
+                 findings: Findings, compiler: Compiler) -> None:  # fmt: skip
+        self.layout, self.block, self.findings = layout, block, findings
+        self.compiler = compiler
+        func = layout.func
+        self.memory = Memory(findings, overlaps)
+        self.values: dict[Sym, int] = {
+            c: coordinate(c.axis, block.get(c.axis.level, 0))
+            for c in layout.coords
+            if c.axis is not None and c.axis.level != UNIT
+        }
+        self.cuts: dict[For, Cut] = cuts(layout, self.values, compiler)
+        base = len(layout.roles) * DIMS
+        self.phases: dict[tuple[object, int], Phase] = {}
+        for barrier in func.barriers:
+            for slot in range(barrier.slots):
+                self.phases[barrier, slot] = Phase(barrier, slot, base + len(self.phases))
+        self.size = base + len(self.phases)
+        self.meetings: dict[object, Meeting] = {}
+        self.written = {
+            v.buffer for s in layout.sites if isinstance(s, Issue) for v in s.writes
+        }  # fmt: skip
+        self.events = 0
+        self.roles: dict[Role, Knowledge] = {}
+
+    def run(self) -> None:
+        """Run all roles to their end, or until none can go on."""
+        programs = {role: self._lower(self.layout.func.body, role) for role in self.layout.roles}
+        size = len(self.compiler.place)
+        for role, program in programs.items():
+            env = [0] * (size + 1)
+            for sym, at in self.compiler.place.items():
+                env[at] = self._value(sym, role)
+            self.roles[role] = Knowledge(role, role.number * DIMS, self.size, env)
+            programs[role] = program
+        alive: list[tuple[Role, Process, tuple[Ready, Site] | None]] = [
+            (role, self._run(program, self.roles[role]), None) for role, program in programs.items()
+        ]
+        progress = True
+        while alive and progress:
+            progress = False
+            left: list[tuple[Role, Process, tuple[Ready, Site] | None]] = []
+            for role, process, blocked in alive:
+                if blocked is not None and not blocked[0]():
+                    left.append((role, process, blocked))
+                    continue
+                progress = True
+                stop = next(process, None)
+                if stop is not None:
+                    left.append((role, process, stop))
+            alive = left
+        barriers.finish(self, {role: blocked[1] for role, _, blocked in alive if blocked})
+
+    def _value(self, sym: Sym, role: Role) -> int:
+        if isinstance(sym, Coord) and sym.axis is not None:
+            if sym.axis.level == UNIT:
+                return coordinate(sym.axis, role.first)
+            return self.values.get(sym, 0)
+        return 0
+
+    def _run(self, program: tuple[Op, ...], me: Knowledge) -> Process:
+        for op in program:
+            blocking = op(me)
+            if blocking is not None:
+                yield from blocking
+
+    # ---- lowering of statements to operations of one role
+
+    def _lower(self, body: tuple[Stmt, ...], role: Role) -> tuple[Op, ...]:
+        out: list[Op] = []
+        for stmt in body:
+            site = self.layout.sites[stmt]
+            if isinstance(stmt, With):
+                inner = self.layout.sites[stmt.body[0]] if stmt.body else site
+                if role.first in inner.members and self.layout.inside(stmt.mesh, self.block):
+                    out += self._lower(stmt.body, role)
+            elif isinstance(stmt, For):
+                loop = self._loop(stmt, role)
+                out += [loop] if loop is not None else []
+            elif isinstance(stmt, When):
+                when = self._when(stmt, role)
+                out += [when] if when is not None else []
+            elif isinstance(stmt, Advance):
+                out.append(self._advance(stmt))
+            elif isinstance(stmt, Sync):
+                op = barriers.lower(self, stmt, site, role)
+                out += [op] if op is not None else []
+            else:
+                op = issues.lower(self, stmt, effects(stmt), site, role)
+                out += [op] if op is not None else []
+        return tuple(out)
+
+    def _loop(self, loop: For, role: Role) -> Op | None:
+        body = self._lower(loop.body, role)
+        if not body:
+            return None
+        start, stop, step = self.compiler.fns((loop.start, loop.stop, loop.step))
+        place, cut = self.compiler.at(loop.var), self.cuts.get(loop)
+
+        def process(me: Knowledge) -> Process:
+            env = me.env
+            values = range(start(env), stop(env), step(env))
+            for value in iterations(values, cut, env):
+                env[place] = value
+                self.count(len(body))
+                for op in body:
+                    blocking = op(me)
+                    if blocking is not None:
+                        yield from blocking
+
+        return process
+
+    def _when(self, when: When, role: Role) -> Op | None:
+        body, test = self._lower(when.body, role), self.compiler.fn(when.test)
+        if not body:
+            return None
+
+        def op(me: Knowledge) -> Process | None:
+            return self._run(body, me) if test(me.env) > 0 else None
+
+        return op
+
+    def _advance(self, stmt: Advance) -> Op:
+        by, place = self.compiler.fn(stmt.by), self.compiler.at(stmt.counter)
+
+        def op(me: Knowledge) -> None:
+            me.env[place] += by(me.env)
+
+        return op
+
+    def count(self, events: int) -> None:
+        self.events += events
+        if self.events > EVENTS:
+            raise TooLarge
+
+    def meeting(self, key: object, site: Site, threads: int) -> Meeting:
+        found = self.meetings.setdefault(key, Meeting())
+        if not found.arrived:
+            found.threads, found.by, found.clock = threads, site, [0] * self.size
+        return found
+
+
+__all__ = ["Machine", "Op", "Process", "TooLarge"]

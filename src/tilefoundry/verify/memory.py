@@ -1,0 +1,151 @@
+"""Accesses to shared and device memory, and whether each is ordered after the last ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilefoundry.tir.program import Buffer
+from tilefoundry.verify.finding import Findings
+from tilefoundry.verify.roles import WARP, WARPGROUP, Site
+from tilefoundry.verify.state import (
+    COPIED,
+    COPIED_FENCED,
+    FENCED,
+    OWN,
+    PLAIN,
+    WGMMA,
+    Knowledge,
+)
+from tilefoundry.verify.touch import Box, Touch, apart, meet, within
+
+Unit: TypeAlias = tuple[Buffer, int]
+SIZES = (1, WARP, WARPGROUP)
+ADVICE = {
+    "sync-race": "hand over by a barrier after the first and before the second",
+    "sync-proxy": "fence_proxy by the threads of the first, before they hand over",
+    "smem-plan": "give the two buffers bytes of their own, or order their uses",
+}
+
+
+@dataclass(slots=True)
+class Access:
+    """One access: ``dim`` is the dimension (of ``knowledge``'s role, or absolute if that is
+    None) in which it is complete at ``time``."""
+
+    site: Site
+    touch: Touch
+    box: Box
+    write: bool
+    knowledge: Knowledge | None
+    dim: int
+    time: int
+    plain: bool
+
+
+class Memory:
+    """The latest accesses of each slot of each buffer that more than one may touch."""
+
+    def __init__(self, findings: Findings, overlaps: dict[Unit, list[Unit]]) -> None:
+        self.findings, self.overlaps = findings, overlaps
+        self.held: dict[Unit, list[Access]] = {}
+        self.spoilt: dict[Unit, Access] = {}
+        self._apart: dict[tuple[object, ...], bool] = {}
+
+    def access(self, new: Access, slot: int, who: Knowledge, elected: bool) -> None:
+        """Check ``new`` against what was done before, and remember it."""
+        unit = (new.touch.buffer, slot)
+        held = self.held.setdefault(unit, [])
+        kept: list[Access] = []
+        for old in held:
+            if (
+                old.site is new.site
+                and old.touch is new.touch
+                and old.box == new.box
+                and (old.knowledge is new.knowledge and old.dim == new.dim)
+            ):
+                if (new.write or old.write) and not self._same_thread(new):
+                    self._check(old, new, who, elected, "sync-race")
+                continue
+            if (new.write or old.write) and meet(old.box, new.box):
+                ordered = self._check(old, new, who, elected, "sync-race")
+                if ordered and new.write and within(old.box, new.box):
+                    continue
+            kept.append(old)
+        kept.append(new)
+        self.held[unit] = kept
+        if self.overlaps:
+            self._aliases(unit, new, who, elected)
+
+    @staticmethod
+    def _same_thread(new: Access) -> bool:
+        # the same threads write the same elements again
+        return new.plain and new.dim == PLAIN
+
+    def _aliases(self, unit: Unit, new: Access, who: Knowledge, elected: bool) -> None:
+        for other in self.overlaps.get(unit, ()):
+            for old in self.held.get(other, ()):
+                if new.write or old.write:
+                    self._check(old, new, who, elected, "smem-plan")
+            if new.write:
+                self.spoilt[other] = new
+        if new.write:
+            self.spoilt.pop(unit, None)
+        elif unit in self.spoilt:
+            self.findings.add(
+                "smem-plan", self.spoilt[unit].site.place, new.site.place,
+                f"{unit[0].name} is read after bytes of it were overwritten",
+                ADVICE["smem-plan"],
+            )  # fmt: skip
+
+    def _check(self, old: Access, new: Access, who: Knowledge, elected: bool, code: str) -> bool:
+        if self._ordered(old, new, who, elected, fenced=True):
+            return True
+        name = new.touch.buffer.name
+        if self._ordered(old, new, who, elected, fenced=False):
+            code = "sync-proxy"
+            missing = f"no proxy fence between the plain access to {name} and the asynchronous one"
+        else:
+            missing = f"nothing orders the two accesses to {name}"
+        self.findings.add(code, old.site.place, new.site.place, missing, ADVICE[code])
+        return False
+
+    def _ordered(self, old: Access, new: Access, who: Knowledge, elected: bool,
+                 fenced: bool) -> bool:  # fmt: skip
+        if old.knowledge is None:
+            return who.common[old.dim] >= old.time
+        dim = old.dim
+        if not new.plain and fenced and old.plain:
+            if dim == COPIED and who.common[old.knowledge.base + dim] >= old.time:
+                # no thread can fence what completes by itself: the reader does
+                if who.fence_seen.get(old.knowledge.base + COPIED, 0) >= old.time:
+                    return True
+            dim = FENCED if dim == PLAIN else COPIED_FENCED
+        at = old.knowledge.base + dim
+        if who.common[at] >= old.time:
+            return True
+        if old.knowledge is not who:
+            return False
+        if dim >= OWN:
+            return elected and who.elect[dim - OWN] >= old.time
+        if who.levels[who.top][dim] >= old.time:
+            return True
+        if elected and not new.plain:
+            return False
+        least = 2 if new.dim == WGMMA or dim == WGMMA else 0
+        for level in range(min(who.top, 2), least - 1, -1):
+            if who.levels[level][dim] >= old.time and self._disjoint(old, new, who, level):
+                return True
+        return False
+
+    def _disjoint(self, old: Access, new: Access, who: Knowledge, level: int) -> bool:
+        shift = tuple(b[0] - a[0] for a, b in zip(old.box, new.box, strict=True))
+        if old.touch.buffer is not new.touch.buffer:
+            return False
+        key = (old.touch, new.touch, who.role, level, shift)
+        if key not in self._apart:
+            self._apart[key] = apart(old.touch, new.touch, who.role, SIZES[level], shift)
+        return self._apart[key]
+
+
+__all__ = ["ADVICE", "Access", "Memory", "Unit"]

@@ -1,0 +1,209 @@
+"""Who executes what: statements with their participants, and the partition into roles.
+
+A role is a largest set of threads that take part in the same statements (and, where a slot,
+a parity or a test depends on the thread, have the same coordinates there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product as cartesian
+
+from tilefoundry.ir.expr import Dim, Sym, symbols
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.tir.program import (
+    Advance,
+    For,
+    Issue,
+    PrimFunc,
+    Stmt,
+    Sync,
+    View,
+    When,
+    With,
+    views,
+    walk,
+)
+from tilefoundry.verify.finding import Place, what, who
+
+UNIT = "thread"
+WARP, WARPGROUP = 32, 128
+
+
+@dataclass(frozen=True, eq=False)
+class Role:
+    """Threads, ascending, that execute the same statements."""
+
+    number: int
+    threads: tuple[int, ...]
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        return frozenset(self.threads)
+
+    @cached_property
+    def warps(self) -> frozenset[int]:
+        return frozenset(t // WARP for t in self.threads)
+
+    @property
+    def first(self) -> int:
+        return self.threads[0]
+
+    def fits(self, size: int) -> bool:
+        """All of it lies in one aligned group of ``size`` threads."""
+        return self.threads[0] // size == self.threads[-1] // size
+
+    def __repr__(self) -> str:
+        return f"threads {self.threads[0]}..{self.threads[-1]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One statement with its participants in coordinate order."""
+
+    stmt: Stmt
+    mesh: Mesh
+    threads: tuple[int, ...]
+    number: int
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        return frozenset(self.threads)
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(what(self.stmt), who(self.mesh), getattr(self.stmt, "span", None))
+
+    @cached_property
+    def whole_warps(self) -> bool:
+        return all(
+            self.members.issuperset(range(w * WARP, w * WARP + WARP))
+            for w in {t // WARP for t in self.threads}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The statements of a kernel, its roles, its blocks (CTAs) as level → unit."""
+
+    func: PrimFunc
+    sites: Mapping[Stmt, Site]
+    roles: tuple[Role, ...]
+    threads: int
+    blocks: tuple[Mapping[str, int], ...]
+    coords: frozenset[Coord] = field(default_factory=frozenset)
+
+    def inside(self, mesh: Mesh, block: Mapping[str, int]) -> bool:
+        """The block is among the units of a scope."""
+        return all(
+            level == UNIT or block.get(level, 0) in _units(mesh, level) for level in mesh.levels
+        )
+
+
+def _units(mesh: Mesh, level: str) -> frozenset[int]:
+    return frozenset(mesh.units(level))
+
+
+def coordinate(axis: Axis, unit: int) -> int:
+    """The coordinate of a unit on one axis of its level."""
+    return (unit - axis.offset) // axis.stride % axis.extent if axis.extent > 1 else 0
+
+
+def control(stmt: Stmt) -> tuple[Dim, ...]:
+    """The expressions of a statement that decide what happens, not where data lies."""
+    if isinstance(stmt, Issue):
+        own = stmt.attrs.get("slot", 0) if "barrier" in stmt.attrs else 0
+        return (own, *(v.slot for v in views(stmt)))
+    if isinstance(stmt, Sync):
+        return stmt.slot, stmt.parity
+    if isinstance(stmt, For):
+        return stmt.start, stmt.stop, stmt.step
+    if isinstance(stmt, When):
+        return (stmt.test,)
+    return (stmt.by,) if isinstance(stmt, Advance) else ()
+
+
+def expressions(stmt: Stmt) -> Iterator[Dim]:
+    yield from control(stmt)
+    for view in views(stmt):
+        yield from view.index
+
+
+def layout(func: PrimFunc) -> Layout:
+    """Sites, roles and blocks of a kernel."""
+    sizes = {t.level: t.size for t in func.topologies}
+    threads = sizes.get(UNIT, 1)
+    everyone = tuple(range(threads))
+    units: dict[tuple[Axis, ...], tuple[int, ...]] = {}
+    sites: dict[Stmt, Site] = {}
+    coords: set[Coord] = set()
+    splits: set[Coord] = set()
+    for stmt, mesh in walk(func.body):
+        axes = mesh.at(UNIT)
+        if axes not in units:
+            units[axes] = tuple(mesh.units(UNIT)) if axes else everyone
+        sites[stmt] = Site(stmt, mesh, units[axes], len(sites))
+        for x in expressions(stmt):
+            found = {s for s in _symbols(x) if isinstance(s, Coord)}
+            coords |= found
+        for x in control(stmt):
+            splits |= {
+                s for s in _symbols(x)
+                if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT
+            }  # fmt: skip
+    sets = [frozenset(u) for u in dict.fromkeys(units.values())]
+    axes = sorted((s.axis for s in splits if s.axis is not None), key=lambda a: a.units)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for thread in everyone:
+        key = (*(thread in s for s in sets), *(coordinate(a, thread) for a in axes))
+        groups.setdefault(key, []).append(thread)
+    roles = tuple(
+        Role(n, tuple(g)) for n, g in enumerate(sorted(groups.values(), key=lambda g: g[0]))
+    )
+    outer = [(level, size) for level, size in sizes.items() if level != UNIT]
+    blocks = tuple(
+        dict(zip((level for level, _ in outer), at, strict=True))
+        for at in cartesian(*(range(size) for _, size in outer))
+    )
+    return Layout(func, sites, roles, threads, blocks, frozenset(coords))
+
+
+def _symbols(x: Dim) -> frozenset[Sym]:
+    return frozenset() if isinstance(x, int) else symbols(x)
+
+
+def window_axes(view: View) -> tuple[tuple[Dim, int | None], ...] | None:
+    """Per buffer axis (start, number of the view's axis that runs along it or None), if the
+    view takes each axis in unit steps; else None."""
+    from tilefoundry.ir.expr import substitute
+
+    zero: Mapping[Sym, Dim] = dict.fromkeys(view.vars, 0)
+    number = {v: n for n, v in enumerate(view.vars)}
+    out: list[tuple[Dim, int | None]] = []
+    for x in view.index:
+        used = [v for v in _symbols(x) if v in number]
+        if not used:
+            out.append((x, None))
+            continue
+        start = substitute(x, zero)
+        if len(used) > 1 or x - start != used[0].expr():
+            return None
+        out.append((start, number[used[0]]))  # type: ignore[index]
+    return tuple(out)
+
+
+__all__ = [
+    "UNIT",
+    "WARP",
+    "WARPGROUP",
+    "Layout",
+    "Role",
+    "Site",
+    "control",
+    "coordinate",
+    "expressions",
+    "layout",
+    "window_axes",
+]

@@ -1,0 +1,238 @@
+"""What an instruction touches: slots and boxes, and which threads touch which part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from tilefoundry.ir.expr import Dim, Expr, Sym, substitute, symbols
+from tilefoundry.ir.mesh import Coord
+from tilefoundry.ir.shard import ShardLayout
+from tilefoundry.tir.program import Buffer, Issue, View
+from tilefoundry.verify.numbers import Compiler, Env, Fn
+from tilefoundry.verify.roles import UNIT, Role, coordinate, window_axes
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""Per buffer axis the first and the last index."""
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """One operand of an issue in memory. ``partner`` is the register view that moves with
+    it element by element, if there is one."""
+
+    view: View
+    write: bool
+    partner: View | None
+    slot: Fn
+    lows: tuple[Fn, ...]
+    reach: tuple[int | None, ...]
+    fixed: Box | None
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.view.buffer
+
+    def box(self, env: Env) -> Box:
+        """The smallest box around it, clipped to the buffer."""
+        if self.fixed is not None:
+            return self.fixed
+        out: list[tuple[int, int]] = []
+        for low, reach, extent in zip(self.lows, self.reach, self.buffer.shape, strict=True):
+            if reach is None:
+                out.append((0, extent - 1))
+            else:
+                at = low(env)
+                out.append((max(at, 0), min(at + reach, extent - 1)))
+        return tuple(out)
+
+
+def touches(issue: Issue, role: Role, compiler: Compiler) -> tuple[Touch, ...]:
+    """The operands of an issue in storage, in order: reads, then writes."""
+    out: list[Touch] = []
+    for number, view in enumerate((*issue.reads, *issue.writes)):
+        if isinstance(view, View):
+            write = number >= len(issue.reads)
+            out.append(_touch(view, write, _partner(issue, view), role, compiler))
+    return tuple(out)
+
+
+def _partner(issue: Issue, view: View) -> View | None:
+    if view.storage == "rmem":
+        return None
+    for other in (*issue.writes, *issue.reads):
+        if isinstance(other, View) and other.storage == "rmem" and other.shape == view.shape:
+            return other
+    return None
+
+
+def _touch(view: View, write: bool, partner: View | None, role: Role,
+           compiler: Compiler) -> Touch:  # fmt: skip
+    lows: list[Fn] = []
+    reach: list[int | None] = []
+    moving: dict[Sym, tuple[int, int]] = {
+        v: (0, e - 1) for v, e in zip(view.vars, view.shape, strict=True)
+    }
+    constant = not isinstance(view.slot, Expr)
+    for x in view.index:
+        low, span, still = _extent(x, moving, role)
+        lows.append(compiler.fn(low))
+        reach.append(span)
+        constant = constant and (span is None or still)
+    touch = Touch(view, write, partner, compiler.fn(view.slot), tuple(lows), tuple(reach), None)
+    if not all(r is None or not isinstance(_extent(x, moving, role)[0], Expr)
+               for x, r in zip(view.index, reach, strict=True)):  # fmt: skip
+        return touch
+    box = touch.box([])
+    return Touch(view, write, partner, touch.slot, touch.lows, touch.reach, box)
+
+
+def _extent(x: Dim, moving: dict[Sym, tuple[int, int]], role: Role) -> tuple[Dim, int | None, bool]:
+    """(lowest value, how far above it the highest lies, whether it never moves) over the
+    view's variables and the role's threads; None where it is not linear in them."""
+    if not isinstance(x, Expr):
+        return x, 0, True
+    ranges = dict(moving)
+    for s in symbols(x):
+        if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT:
+            values = [coordinate(s.axis, t) for t in role.threads]
+            ranges[s] = (min(values), max(values))
+    used = [s for s in symbols(x) if s in ranges]
+    low = substitute(x, {s: ranges[s][0] for s in used})
+    span = 0
+    for s in used:
+        one = x - substitute(x, {s: 0})
+        step = substitute(one, {s: 1})
+        if not isinstance(step, int) or one != step * s.expr():
+            return 0, None, False
+        first, last = ranges[s]
+        span += abs(step) * (last - first)
+        if step < 0:
+            low = low + step * (last - first)
+    return low, span, not isinstance(low, Expr)
+
+
+def meet(a: Box, b: Box) -> bool:
+    """The boxes share an element."""
+    return all(x[0] <= y[1] and y[0] <= x[1] for x, y in zip(a, b, strict=True))
+
+
+def within(a: Box, b: Box) -> bool:
+    """``a`` lies in ``b``."""
+    return all(y[0] <= x[0] and x[1] <= y[1] for x, y in zip(a, b, strict=True))
+
+
+# Which threads touch which elements
+
+
+def apart(a: Touch, b: Touch, role: Role, size: int, shift: tuple[int, ...]) -> bool:
+    """No element is touched through ``a`` by one group of ``size`` threads of the role and
+    through ``b`` by another. ``shift`` is where ``b`` starts relative to ``a``."""
+    if same_map(a, b) and not any(shift):
+        return True
+    first, second = _parts(a, role, size), _parts(b, role, size)
+    if first is None or second is None:
+        return False
+    for group, masks in first.items():
+        for other, theirs in second.items():
+            if group != other and all(
+                m & (t << s if s >= 0 else t >> -s)
+                for m, t, s in zip(masks, theirs, shift, strict=True)
+            ):
+                return False
+    return True
+
+
+def same_map(a: Touch, b: Touch) -> bool:
+    """Every thread touches through ``b`` exactly the elements that it touches through ``a``."""
+    p, q = a.partner, b.partner
+    if p is None or q is None or a.view.buffer is not b.view.buffer:
+        return False
+    x, y = p.buffer, q.buffer
+    if (x.layout, x.shape, x.mesh) != (y.layout, y.shape, y.mesh):
+        return False
+    return _same_view(p, q) and _same_view(a.view, b.view, slots=False)
+
+
+def _same_view(a: View, b: View, slots: bool = True) -> bool:
+    if a is b:
+        return True
+    if a.shape != b.shape or (slots and a.slot != b.slot):
+        return False
+    rename: dict[Sym, Dim] = {v: w.expr() for v, w in zip(b.vars, a.vars, strict=True)}
+    return all(x == substitute(y, rename) for x, y in zip(a.index, b.index, strict=True))
+
+
+@cache
+def _holders(layout: ShardLayout, shape: tuple[int, ...], dim: int, threads: tuple[int, ...],
+             size: int) -> dict[int, int]:  # fmt: skip
+    """Per group of ``size`` threads, the indices along ``dim`` that it may hold, as bits."""
+    digits = [d for d in layout.digits(shape) if d.dim == dim]
+    out: dict[int, int] = {}
+    known: dict[tuple[int, ...], int] = {}
+    for thread in threads:
+        at = tuple(coordinate(d.axis, thread) for d in digits)
+        if at not in known:
+            known[at] = sum(
+                1 << i
+                for i in range(shape[dim])
+                if all(i // d.inner % d.axis.extent == c for d, c in zip(digits, at, strict=True))
+            )
+        out[thread // size] = out.get(thread // size, 0) | known[at]
+    return out
+
+
+def _parts(touch: Touch, role: Role, size: int) -> dict[int, list[int]] | None:
+    """Per group of threads and buffer axis, the indices touched, relative to the lowest."""
+    partner, axes = touch.partner, window_axes(touch.view)
+    if partner is None or axes is None or partner.buffer.layout is None:
+        return None
+    held = window_axes(partner)
+    if held is None or any(isinstance(start, Expr) for start, _ in held):
+        return None
+    along = {axis: (dim, start) for dim, (start, axis) in enumerate(held) if axis is not None}
+    groups = {t // size for t in role.threads}
+    out: dict[int, list[int]] = {g: [] for g in groups}
+    base = partner.buffer
+    for start, axis in axes:
+        if any(isinstance(s, Coord) and s.axis and s.axis.level == UNIT
+               for s in (symbols(start) if isinstance(start, Expr) else ())):  # fmt: skip
+            shifts = _shifts(start, role, size)
+            if shifts is None:
+                return None
+        else:
+            shifts = dict.fromkeys(groups, [0])
+        extent = 1 if axis is None else touch.view.shape[axis]
+        full = (1 << extent) - 1
+        if axis is None or axis not in along:
+            bits = dict.fromkeys(groups, full)
+        else:
+            dim, first = along[axis]
+            held_bits = _holders(base.layout, base.shape, dim, role.threads, size)  # type: ignore[arg-type]
+            bits = {g: (held_bits[g] >> first) & full for g in groups}  # type: ignore[operator]
+        for g in groups:
+            mask = 0
+            for s in shifts[g]:
+                mask |= bits[g] << s
+            out[g].append(mask)
+    return out
+
+
+def _shifts(start: Dim, role: Role, size: int) -> dict[int, list[int]] | None:
+    """Per group of threads, how far its windows start above the lowest one."""
+    coords = [s for s in symbols(start)
+              if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT]  # fmt: skip
+    zero = substitute(start, dict.fromkeys(coords, 0))
+    values: dict[int, set[int]] = {}
+    for thread in role.threads:
+        env: dict[Sym, Dim] = {s: coordinate(s.axis, thread) for s in coords}  # type: ignore[arg-type]
+        moved = substitute(start, env) - zero
+        if not isinstance(moved, int):
+            return None
+        values.setdefault(thread // size, set()).add(moved)
+    least = min(min(v) for v in values.values())
+    return {g: sorted(x - least for x in v) for g, v in values.items()}
+
+
+__all__ = ["Box", "Touch", "apart", "meet", "same_map", "touches", "within"]

@@ -220,7 +220,7 @@ class TirPlace(Place):
     def attrs(self, attrs: Mapping[str, Any]) -> Iterator[str]:
         """``name=value`` of an instruction's parameters; a barrier with its slot."""
         for name, value in attrs.items():
-            if isinstance(value, Barrier):
+            if name == "barrier" and isinstance(value, Barrier):
                 yield f"{name}={self.barrier(value, attrs.get('slot', 0))}"
             elif name == "slot" and isinstance(attrs.get("barrier"), Barrier):
                 continue
@@ -233,6 +233,8 @@ class TirPlace(Place):
         match value:
             case DType():
                 return f"T.{value}"
+            case Barrier():
+                return value.name
             case ComposedLayout():
                 raise AssertionError(f"a parameter that has no source form: {value}")
             case ShardLayout():

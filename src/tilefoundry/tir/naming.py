@@ -35,8 +35,8 @@ from tilefoundry.tir.program import (
 )
 
 WORDS: frozenset[str] = frozenset(
-    ("T", "Tensor", "ConstTensor", "Mesh", "Layout", "Swizzle", "P", "Topology", "ReduceKind")
-    + ("UnaryKind", "BinaryKind", "range", "min", "max", "float")
+    {"T", "Tensor", "ConstTensor", "Mesh", "Layout", "Swizzle", "P", "Topology", "ReduceKind"}
+    | {"UnaryKind", "BinaryKind", "range", "min", "max", "float"}
 )
 """Names of the language that a printed kernel uses."""
 

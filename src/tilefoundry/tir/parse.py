@@ -107,7 +107,7 @@ class _Module:
                 steps = self._steps(func, kernels)
         notes, registers = self.comments.above(self.node.decorator_list[0].lineno)
         if len(kernels) == 1 and (notes or registers):
-            (name, only), = kernels.items()
+            ((name, only),) = kernels.items()
             kernels[name] = replace(only, notes=notes, registers=registers)
         if steps is not None:
             return Program(kernels, self.entry, steps.inputs, steps.launches, steps.results,
@@ -161,7 +161,7 @@ class _Module:
             malformed(self._span(node), "inputs, *, outputs", ast.unparse(args), fix)
         params = [self._param(frame, a, "in") for a in args.args]
         params += [self._param(frame, a, "out") for a in args.kwonlyargs]
-            frame.names.update({p.name: declared(p) for p in params})
+        frame.names.update({p.name: declared(p) for p in params})
         body = Body(frame, self.comments, params)
         stmts = body.block(node.body)
         last = [a.annotation for a in (*args.args, *args.kwonlyargs) if a.annotation is not None]

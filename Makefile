@@ -18,6 +18,7 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python bench/cli.py
+	$(BIN)/python bench/evaluate.py
 
 venv: $(STAMP)
 

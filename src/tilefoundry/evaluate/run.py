@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +64,10 @@ class Evaluator:
         frame = Run(self, body, bound, weights)
         for param in body.params:
             frame.values[param] = uniform(named[param.name].to(self.device))
-        with torch.no_grad(), torch.device(self.device):
+        here = torch.device(self.device)
+        # as a context it slows every torch function, so only where it changes something
+        made = nullcontext() if here == torch.get_default_device() else here
+        with torch.no_grad(), made:
             return frame.run()
 
     def _variant(self, func: Func, dims: Mapping[Sym, int]) -> Func:

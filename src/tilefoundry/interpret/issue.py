@@ -1,0 +1,255 @@
+"""Instructions, as one warp issues them: copies and operations on what its lanes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tilefoundry.interpret import collective, product
+from tilefoundry.interpret.clock import members
+from tilefoundry.interpret.log import Actor, Reach, Record
+from tilefoundry.interpret.memory import Side
+from tilefoundry.interpret.plan import Plan, Team
+from tilefoundry.interpret.report import Report, describe
+from tilefoundry.interpret.sync import elected
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.types import TensorType
+from tilefoundry.ops import find
+from tilefoundry.ops.base import Op, torch_dtype
+from tilefoundry.targets.instructions import TILED
+from tilefoundry.tir.program import Issue, Scalar, View
+
+if TYPE_CHECKING:
+    from tilefoundry.interpret.warp import Warp
+
+Steps = Iterator[Callable[[], bool]]
+COPIES = frozenset(["copy", "copy_async", "copy_async_tensor", "copy_async_bulk"])
+MATRIX = frozenset(["ldmatrix", "stmatrix"])
+
+
+def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
+    """One issue by the lanes of a warp; yields what it waits for."""
+    if stmt.instr == TILED or "atom" in stmt.attrs:
+        product.execute(warp, stmt, lanes, mesh)
+        return
+    effects = warp.kernel.effects(stmt)
+    if effects.elected:
+        lane = elected(warp, mesh)
+        if lane is not None and lanes >> lane & 1:
+            engine_copy(warp, stmt, lane, mesh, effects.completion)
+        return
+    if effects.completion == "async":
+        thread_copy(warp, stmt, lanes, mesh)
+        return
+    if stmt.instr == "reduce":
+        yield from collective.execute(warp, stmt, lanes, mesh)
+        return
+    plain(warp, stmt, lanes, mesh)
+
+
+def plan_of(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh, make: Callable[[Team], Any],
+            index: int | None = None) -> Any:  # fmt: skip
+    """The plan of an issue for these lanes, made once; its findings are reported.
+
+    ``index``: the warp that the plan is for, where it is a group's.
+    """
+    values, team = warp.team(lanes, mesh, warp.kernel.free(stmt))
+    key = (stmt, warp.cta, warp.index if index is None else index, lanes, values)
+    found = warp.kernel.plans.get(key)
+    if found is None:
+        found = make(team)
+        if len(warp.kernel.plans) > 20000:
+            warp.kernel.plans.clear()
+        warp.kernel.plans[key] = found
+    for report in found.findings:
+        warp.machine.reports.add(report, (stmt,))
+    return found
+
+
+def slot_of(warp: Warp, view: View, lanes: int, stmt: Issue) -> int:
+    slot = warp.uniform(view.slot, lanes, stmt)
+    if not 0 <= slot < view.buffer.slots:
+        says = f"{describe(stmt)}: slot {slot} of {view.buffer.name}, which has {view.buffer.slots}"
+        warp.report("bounds", says, stmt, buffer=view.buffer.name)
+        slot %= view.buffer.slots
+    return slot
+
+
+def actor(warp: Warp, lanes: int) -> Actor:
+    """The lanes of a warp as who accesses, in the generic proxy."""
+    return Actor(tuple((warp.first + members(m), c) for m, c in warp.known.of(lanes)))
+
+
+def note(warp: Warp, stmt: Issue, reach: Reach, slot: int, write: bool, lanes: int,
+         who: Actor) -> None:  # fmt: skip
+    """Tells the log, or for registers the hazards, of an access by the warp's lanes."""
+    if reach.buffer.storage == "rmem":
+        product.touch(warp, stmt, reach, write, lanes)
+        return
+    record = Record(
+        stmt, reach, write, warp.cta * warp.machine.units.threads, warp.cta, warp.index,
+        warp.known.epoch, instance=tuple(warp.trail),
+    )  # fmt: skip
+    warp.machine.log.add(record, who, slot)
+
+
+def plain(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
+    """Reads, computes and writes at once."""
+    plan: Plan = plan_of(warp, stmt, lanes, mesh, lambda t: warp.kernel.planner.plain(stmt, t))
+    who = actor(warp, lanes)
+    values = [
+        read(warp, stmt, side, operand, lanes, who, plan)
+        for side, operand in zip(plan.reads, stmt.reads, strict=True)
+    ]
+    (target,) = plan.writes
+    slot = slot_of(warp, target.view, lanes, stmt)
+    note(warp, stmt, target.reach, slot, True, lanes, who)
+    if stmt.instr == "fill" and not stmt.reads:
+        warp.machine.memory.forget(warp.cta, slot, target)
+        return
+    result = compute(warp, stmt, lanes, values, plan, target.view)
+    warp.machine.memory.write(warp.cta, slot, target, result)
+    if plan.repeated and not warp.machine.memory.same(warp.cta, slot, target, result):
+        says = f"{describe(stmt)}: lanes of {warp.who(lanes)} write different values to one element"
+        warp.report("race", says, stmt, "a view or layout under which each writes its own",
+                    target.view.buffer.name)  # fmt: skip
+
+
+def read(warp: Warp, stmt: Issue, side: Side | None, operand: Any, lanes: int,
+         who: Actor, plan: Plan) -> torch.Tensor:  # fmt: skip
+    """One operand's values, item by item (of rank 0 for a scalar)."""
+    if side is None:
+        found = number(warp, operand.value, lanes, plan)
+        return torch.as_tensor(found).to(torch_dtype(operand.dtype))
+    slot = slot_of(warp, side.view, lanes, stmt)
+    note(warp, stmt, side.reach, slot, False, lanes, who)
+    return warp.machine.memory.read(warp.cta, slot, side, stmt)
+
+
+def number(warp: Warp, x: Any, lanes: int, plan: Plan) -> Any:
+    """A number, or one per item where it differs among the participants."""
+    found = warp.value(x, lanes)
+    return found.ravel()[plan.who] if isinstance(found, np.ndarray) else found
+
+
+def compute(warp: Warp, stmt: Issue, lanes: int, values: list[torch.Tensor], plan: Plan,
+            target: View) -> torch.Tensor:  # fmt: skip
+    """The written values, one per item."""
+    dtype = torch_dtype(target.dtype)
+    name = stmt.attrs.get("op", stmt.instr)
+    if stmt.instr == "fill":
+        return values[0].to(dtype).expand(plan.count)
+    if stmt.instr in COPIES or stmt.instr in MATRIX:
+        return values[0].to(dtype)
+    if stmt.instr == "arange":
+        start, step = (
+            number(warp, stmt.attrs.get(name, default), lanes, plan)
+            for name, default in (("start", 0), ("step", 1))
+        )
+        wide = torch.float64 if target.dtype.is_float else torch.int64
+        index = torch.from_numpy(plan.at).to(wide)
+        # exact, then rounded once
+        return (index * torch.as_tensor(step).to(wide) + torch.as_tensor(start).to(wide)).to(dtype)
+    op = find(name)
+    assert op is not None, name
+    result = TensorType((plan.count,), target.dtype)
+    out = op.evaluate(values, attributes(op, stmt), result)
+    return out.to(dtype).expand(plan.count)
+
+
+def attributes(op: Op, stmt: Issue) -> dict[str, Any]:
+    """The operation's attributes: those of the issue over its defaults."""
+    defaults = {p.name: p.default for p in op.params if hasattr(p, "default")}
+    return {**defaults, **stmt.attrs}
+
+
+# Asynchronous copies
+
+
+def engine_copy(warp: Warp, stmt: Issue, lane: int, mesh: Mesh, completion: str) -> None:
+    """A tensor or bulk copy: one thread issues, an engine does it."""
+    machine = warp.machine
+    lanes = 1 << lane
+    single = warp.first + lane
+
+    def make(team: Team) -> Plan:
+        at = np.arange(prod(stmt.writes[0].shape))
+        return warp.kernel.planner.over(stmt, team, np.zeros(len(at), np.int64), at, single)
+
+    plan: Plan = plan_of(warp, stmt, lanes, mesh, make)
+    (source,), (target,) = plan.reads, plan.writes
+    assert source is not None
+    from_slot = slot_of(warp, source.view, lanes, stmt)
+    to_slot = slot_of(warp, target.view, lanes, stmt)
+    store = completion == "bulk"
+    work = machine.work("store" if store else "load", stmt, warp.cta)
+    start = Actor(((None, warp.known.lane(lane)),), proxy=True)
+    base = warp.cta * machine.units.threads
+    for side, slot, write, bit in (
+        (source, from_slot, False, work.read_bit),
+        (target, to_slot, True, work.write_bit),
+    ):
+        record = Record(stmt, side.reach, write, base, warp.cta, warp.index, done=bit)
+        machine.log.add(record, start, slot)
+    held: list[torch.Tensor] = []
+    work.steps.append(lambda: held.append(machine.memory.read(warp.cta, from_slot, source, stmt)))
+    if store:
+        work.steps.append(lambda: machine.memory.write(warp.cta, to_slot, target, held.pop()))
+        warp.open["bulk"].append(work)
+        warp.stored.append((work, lane))
+        machine.launch(work)
+        return
+    barrier = stmt.attrs.get("barrier")
+    if barrier is None:
+        says = f"{describe(stmt)} completes on no barrier"
+        warp.report("barrier-misuse", says, stmt, "an mbarrier that its bytes complete on")
+        work.steps.append(lambda: machine.memory.write(warp.cta, to_slot, target, held.pop()))
+        machine.launch(work)
+        return
+    bar = machine.mbarrier(warp.cta, barrier, warp.uniform(stmt.attrs["slot"], lanes, stmt))
+    bar.visible(warp.base + lane, warp.known.lane(lane), "a copy's completion")
+    if bar.ready and not bar.fenced:
+        bar.report("barrier-misuse", "a copy completes on it although no fence makes its "
+                   "initialisation visible", "fence_init after init")  # fmt: skip
+    size = prod(target.view.shape) * target.view.dtype.bits // 8
+    phase = bar.attach(size)
+
+    def land() -> None:
+        machine.memory.write(warp.cta, to_slot, target, held.pop())
+        bar.delivered(size, phase, work.bits)
+
+    work.steps.append(land)
+    machine.launch(work)
+
+
+def thread_copy(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
+    """cp.async: each lane copies its share, in its own group."""
+    machine = warp.machine
+    plan: Plan = plan_of(warp, stmt, lanes, mesh, lambda t: warp.kernel.planner.plain(stmt, t))
+    (source,), (target,) = plan.reads, plan.writes
+    assert source is not None
+    if not plan.count:
+        return
+    work = machine.work("async", stmt, warp.cta)
+    who = actor(warp, lanes)
+    base = warp.cta * machine.units.threads
+    slots: list[int] = []
+    for side, write in ((source, False), (target, True)):
+        slot = slot_of(warp, side.view, lanes, stmt)
+        slots.append(slot)
+        record = Record(stmt, side.reach, write, base, warp.cta, warp.index, done=work.bits,
+                        instance=tuple(warp.trail))  # fmt: skip
+        machine.log.add(record, who, slot)
+        work.records.append(record)
+    held: list[torch.Tensor] = []
+    work.steps.append(lambda: held.append(machine.memory.read(warp.cta, slots[0], source, stmt)))
+    work.steps.append(lambda: machine.memory.write(warp.cta, slots[1], target, held.pop()))
+    warp.open["async"].append(work)
+    machine.launch(work)
+
+
+__all__ = ["Report", "execute"]

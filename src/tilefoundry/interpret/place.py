@@ -1,0 +1,253 @@
+"""Where things are: units of a kernel, and the elements that a view reaches.
+
+Tables of one kernel that every execution shares; all arrays are numpy, element numbers are
+row-major in one slot of a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, symbols
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.tir.program import Buffer, Issue, PrimFunc, View, views, walk
+
+Values = Mapping[Sym, Any]
+"""Symbols to integers, or to one integer per lane (shape (lanes, 1))."""
+
+
+def value(x: Dim, env: Values) -> Any:
+    """``x`` where symbols may stand for arrays."""
+    if not isinstance(x, Expr):
+        return x
+    total: Any = 0
+    for mono, coef in x.terms:
+        term: Any = coef
+        for atom in mono:
+            if isinstance(atom, Sym):
+                term = term * env[atom]
+            elif isinstance(atom, FloorDiv):
+                term = term * (value(atom.num, env) // value(atom.den, env))
+            elif isinstance(atom, Mod):
+                term = term * (value(atom.num, env) % value(atom.den, env))
+            else:
+                assert isinstance(atom, MinMax)
+                args = [value(a, env) for a in atom.args]
+                pick = np.minimum if atom.name == "min" else np.maximum
+                first = args[0]
+                for arg in args[1:]:
+                    first = pick(first, arg)
+                term = term * first
+        total = total + term
+    return total
+
+
+class Units:
+    """The units of a kernel: CTAs (all levels but the innermost) of ``threads`` threads in
+    warps of ``width``."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        sizes = {t.level: t.size for t in func.topologies}
+        self.level: str = func.target.levels[-1]
+        self.outer = [t.level for t in func.topologies if t.level != self.level]
+        self.threads = sizes.get(self.level, 1)
+        self.ctas = prod(sizes[level] for level in self.outer)
+        self.width = 32 if self.level == "thread" else 1
+        self.warps = -(-self.threads // self.width)
+        grid = np.indices(tuple(sizes[x] for x in self.outer) or (1,)).reshape(
+            max(1, len(self.outer)), -1
+        )
+        self.at = {level: grid[n] for n, level in enumerate(self.outer)}
+        """Level to the id there of each CTA."""
+        self.axes: dict[Axis, Any] = {}
+        for stmt, mesh in walk(func.body):
+            self._learn(mesh)
+            if hasattr(stmt, "own"):
+                self._learn(stmt.mesh)  # type: ignore[union-attr]
+                self._learn(stmt.own)  # type: ignore[union-attr]
+        for buffer in func.buffers:
+            self._learn(buffer.mesh)
+        self._lanes: dict[tuple[Mesh, int], tuple[int, ...]] = {}
+
+    def _learn(self, mesh: Mesh) -> None:
+        for level in mesh.levels:
+            axes = mesh.at(level)
+            if all(a in self.axes for a in axes):
+                continue
+            ids = np.array(mesh.units(level))
+            grid = np.indices(tuple(a.extent for a in axes)).reshape(len(axes), -1)
+            size = self.threads if level == self.level else int(ids.max()) + 1
+            for n, axis in enumerate(axes):
+                table = np.full(max(size, int(ids.max()) + 1), -1)
+                table[ids] = grid[n]
+                self.axes.setdefault(axis, table)
+
+    def coordinate(self, axis: Axis, cta: int, threads: Any) -> Any:
+        """The coordinate on ``axis`` of threads of a CTA; -1 outside."""
+        table = self.axes[axis]
+        if axis.level == self.level:
+            return table[threads]
+        unit = int(self.at[axis.level][cta])
+        return int(table[unit]) if unit < len(table) else -1
+
+    def lanes(self, mesh: Mesh, cta: int) -> tuple[int, ...]:
+        """For each warp of a CTA, which of its lanes are units of ``mesh`` (as bits)."""
+        found = self._lanes.get((mesh, cta))
+        if found is None:
+            found = self._lanes[mesh, cta] = self._find_lanes(mesh, cta)
+        return found
+
+    def _find_lanes(self, mesh: Mesh, cta: int) -> tuple[int, ...]:
+        for level in self.outer:
+            if mesh.at(level) and int(self.at[level][cta]) not in mesh.units(level):
+                return (0,) * self.warps
+        every = range(self.threads)
+        ids = mesh.units(self.level) if mesh.at(self.level) else every
+        out = [0] * self.warps
+        for unit in ids:
+            if unit < self.threads:
+                out[unit // self.width] |= 1 << unit % self.width
+        return tuple(out)
+
+    def ordered(self, mesh: Mesh) -> Any:
+        """Thread ids of ``mesh`` in coordinate order."""
+        if not mesh.at(self.level):
+            return np.arange(self.threads)
+        return np.array(mesh.units(self.level))
+
+
+class Held:
+    """Who holds which element of a buffer in registers, and where.
+
+    ``owner[e]`` is the class of units that hold element e, ``register[e]`` its place there;
+    a unit holds exactly the elements of its own class.
+    """
+
+    def __init__(self, buffer: Buffer, units: Units) -> None:
+        self.units = units
+        size = prod(buffer.shape)
+        self.digits = [d for d in buffer.type.digits if d.axis in buffer.mesh.axes]
+        coords = np.unravel_index(np.arange(size), buffer.shape) if buffer.shape else ()
+        self.owner = np.zeros(size, np.int64)
+        for digit in self.digits:
+            at = coords[digit.dim] // digit.inner % digit.axis.extent
+            self.owner = self.owner * digit.axis.extent + at
+        order = np.argsort(self.owner, kind="stable")
+        classes = prod(d.axis.extent for d in self.digits)
+        self.count = size // max(classes, 1)
+        self.register = np.empty(size, np.int64)
+        self.register[order] = np.arange(size) % max(self.count, 1)
+        self.mesh = buffer.mesh
+
+    def classes(self, cta: int, threads: Any) -> Any:
+        """The class of each thread; -1 for one that is no unit of the buffer's mesh."""
+        out = np.zeros(len(threads), np.int64)
+        outside = np.zeros(len(threads), bool)
+        for axis in self.mesh.axes:
+            outside |= np.broadcast_to(self.units.coordinate(axis, cta, threads) < 0, out.shape)
+        for digit in self.digits:
+            out = out * digit.axis.extent + self.units.coordinate(digit.axis, cta, threads)
+        out[outside] = -1
+        return out
+
+
+class Places:
+    """Tables of one kernel: held elements, shared-memory addresses, elements of views."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.units = Units(func)
+        self._held: dict[Buffer, Held] = {}
+        self._address: dict[Buffer, Any] = {}
+        self._grids: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        self._free: dict[View, tuple[Sym, ...]] = {}
+        self.cache: dict[Any, Any] = {}
+
+    def held(self, buffer: Buffer) -> Held:
+        if buffer not in self._held:
+            self._held[buffer] = Held(buffer, self.units)
+        return self._held[buffer]
+
+    def address(self, buffer: Buffer) -> Any:
+        """Byte address of every element in slot 0, less the slot's offset.
+
+        The swizzle acts on the whole byte address; a slot's offset is a multiple of its
+        period, so that it may be added afterwards.
+        """
+        if buffer not in self._address:
+            size, wide = prod(buffer.shape), buffer.dtype.bits // 8
+            layout = buffer.layout
+            if layout is None or layout.stride is None:
+                out = np.arange(size) * wide
+            else:
+                coords = np.indices(tuple(layout.modes)).reshape(len(layout.modes), -1)  # type: ignore[arg-type]
+                strides = np.array(layout.strides)
+                # modes enumerate each axis in row-major order, as elements do
+                out = (strides @ coords + layout.offset) * wide
+            if layout is not None and layout.swizzle is not None:
+                swizzle = layout.swizzle
+                bits = out & swizzle.mask
+                out = out ^ (bits >> swizzle.S if swizzle.S >= 0 else bits << -swizzle.S)
+            self._address[buffer] = out
+        return self._address[buffer]
+
+    def free(self, view: View) -> tuple[Sym, ...]:
+        """The symbols that the place of a view depends on."""
+        if view not in self._free:
+            found = frozenset().union(*(symbols(x) for x in view.index)) - set(view.vars)
+            self._free[view] = tuple(sorted(found, key=lambda s: s.key))
+        return self._free[view]
+
+    def grid(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
+        if shape not in self._grids:
+            self._grids[shape] = tuple(np.indices(shape).reshape(len(shape), prod(shape)))
+        return self._grids[shape]
+
+    def elements(self, view: View, env: Values) -> tuple[Any, Any]:
+        """(element of the buffer, inside) for each element of the view, or for each lane
+        and element where the view differs among lanes; ``inside`` None if all are."""
+        size = prod(view.shape)
+        here: dict[Sym, Any] = {**env, **dict(zip(view.vars, self.grid(view.shape), strict=True))}
+        element: Any = np.zeros(size, np.int64)
+        inside: Any = None
+        for place, extent in zip(view.index, view.buffer.shape, strict=True):
+            at = value(place, here)
+            element = element * extent + at
+            bad = (at < 0) | (at >= extent)
+            if np.any(bad):
+                good = ~np.broadcast_to(bad, element.shape)
+                inside = good if inside is None else inside & good
+        if inside is not None:
+            inside = np.broadcast_to(inside, element.shape)
+            element = np.where(inside, element, 0)
+        return element, inside
+
+    @cached_property
+    def written(self) -> frozenset[Buffer]:
+        """Buffers that some statement writes."""
+        return frozenset(
+            view.buffer
+            for stmt, _ in walk(self.func.body)
+            if isinstance(stmt, Issue)
+            for view in stmt.writes
+        )
+
+    @cached_property
+    def used(self) -> tuple[Buffer, ...]:
+        """Every buffer: parameters, local ones, and any other that a statement names."""
+        found = dict.fromkeys((*self.func.params, *self.func.buffers))
+        for stmt, _ in walk(self.func.body):
+            for view in views(stmt):
+                found.setdefault(view.buffer)
+        return tuple(found)
+
+
+def thread_coordinates(env_symbols: tuple[Sym, ...], level: str) -> bool:
+    """Whether any of the symbols differs among threads of a CTA by itself."""
+    return any(isinstance(s, Coord) and s.axis is not None and s.axis.level == level
+               for s in env_symbols)  # fmt: skip

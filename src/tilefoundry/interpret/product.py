@@ -1,0 +1,268 @@
+"""Matrix products: by a warp at once (mma.sync), or by a warpgroup's tensor core (wgmma).
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": operands in shared memory are
+read in the asynchronous proxy until the group retires; accumulator and register operands
+may not be touched meanwhile; wgmma.fence stands between a register access and the wgmma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tilefoundry.interpret.clock import Clock
+from tilefoundry.interpret.log import Actor, Reach, Record
+from tilefoundry.interpret.memory import Side
+from tilefoundry.interpret.plan import Plan, Planner, Team
+from tilefoundry.interpret.report import Report, describe, ranges
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.contract.pattern import MmaAtom
+from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.tir.program import Issue, View
+
+if TYPE_CHECKING:
+    from tilefoundry.interpret.warp import Warp
+
+
+@dataclass(eq=False)
+class Tile:
+    """One operand as a dense matrix: item i of ``side`` is at (row, column) ``at``."""
+
+    side: Side
+    shape: tuple[int, int]
+    row: Any
+    column: Any
+
+    def dense(self, values: torch.Tensor) -> torch.Tensor:
+        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+        out = torch.zeros(self.shape, dtype=wide)
+        out[self.row, self.column] = values.to(wide)
+        return out
+
+
+@dataclass(eq=False)
+class Product:
+    """The part of a product that one group of warps computes."""
+
+    acc: Tile
+    lhs: Tile
+    rhs: Tile
+    findings: list[Report] = field(default_factory=lambda: list[Report]())
+
+
+def atom_of(stmt: Issue) -> MmaAtom:
+    atom = stmt.attrs["atom"]
+    found = every_contract()[atom.path]
+    assert isinstance(found, MmaAtom), atom.path
+    return found
+
+
+def plan(planner: Planner, stmt: Issue, team: Team) -> Product:
+    """Rows and columns are those of the accumulator that the group holds."""
+    findings: list[Report] = []
+    write = stmt.writes[0]
+    views = [r for r in stmt.reads if isinstance(r, View)]
+    lhs, rhs = views[-2:]
+    who, at = planner.holders(write, team)
+    m, n = np.unravel_index(at, write.shape)
+    rows, columns = np.unique(m), np.unique(n)
+    if lhs.storage == "rmem":
+        left_who, left_at = planner.holders(lhs, team)
+        depth = np.unique(np.unravel_index(left_at, lhs.shape)[1])
+    else:
+        depth = np.arange(lhs.shape[1])
+    acc = _tile(planner, stmt, team, write, rows, columns, who, at, findings)
+    left = _operand(planner, stmt, team, lhs, rows, depth, findings)
+    right = _operand(planner, stmt, team, rhs, depth, columns, findings)
+    return Product(acc, left, right, findings)
+
+
+def _tile(planner: Planner, stmt: Issue, team: Team, view: View, rows: Any, columns: Any,
+          who: Any, at: Any, findings: list[Report], single: int | None = None) -> Tile:  # fmt: skip
+    r, c = np.unravel_index(at, view.shape)
+    row, column = np.searchsorted(rows, r), np.searchsorted(columns, c)
+    side = planner.side(view, stmt, team, who, at, findings, single)
+    return Tile(side, (len(rows), len(columns)), row, column)
+
+
+def _operand(planner: Planner, stmt: Issue, team: Team, view: View, rows: Any, columns: Any,
+             findings: list[Report]) -> Tile:  # fmt: skip
+    if view.storage != "rmem":
+        at = (rows[:, None] * view.shape[1] + columns).ravel()
+        who = np.zeros(len(at), np.int64)
+        single = int(team.threads[0])
+        return _tile(planner, stmt, team, view, rows, columns, who, at, findings, single)
+    who, at = planner.holders(view, team)
+    r, c = np.unravel_index(at, view.shape)
+    keep = np.isin(r, rows) & np.isin(c, columns)
+    who, at = who[keep], at[keep]
+    missing = len(rows) * len(columns) - len(np.unique(at))
+    if missing:
+        threads = f"{ranges(team.threads.tolist())} of CTA {team.cta}"
+        says = f"{describe(stmt)}: {missing} elements of {view.buffer.name} are held by none of"
+        findings.append(Report("not-held", f"{says} {threads}", buffer=view.buffer.name))
+    return _tile(planner, stmt, team, view, rows, columns, who, at, findings)
+
+
+def multiply(a: torch.Tensor, b: torch.Tensor, old: torch.Tensor | None) -> torch.Tensor:
+    out = a @ b
+    return out if old is None else out + old
+
+
+def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
+    atom = atom_of(stmt)
+    units = warp.machine.units
+    warps = max(1, atom.execution_mesh.units // units.width)
+    first = warp.index // warps * warps
+    if warps > 1:
+        gather(warp, stmt, mesh, first, warps)
+        return
+    from tilefoundry.interpret.issue import actor, note, plan_of, slot_of
+
+    planned: Product = plan_of(
+        warp, stmt, lanes, mesh, lambda t: plan(warp.kernel.planner, stmt, t)
+    )
+    who = actor(warp, lanes)
+    memory = warp.machine.memory
+
+    def operand(tile: Tile) -> torch.Tensor:
+        slot = slot_of(warp, tile.side.view, lanes, stmt)
+        note(warp, stmt, tile.side.reach, slot, False, lanes, who)
+        return tile.dense(memory.read(warp.cta, slot, tile.side, stmt))
+
+    a, b = operand(planned.lhs), operand(planned.rhs)
+    old = None if stmt.attrs.get("zero") else operand(planned.acc)
+    target = planned.acc
+    slot = slot_of(warp, target.side.view, lanes, stmt)
+    note(warp, stmt, target.side.reach, slot, True, lanes, who)
+    out = multiply(a, b, old)[target.row, target.column]
+    _store(memory, warp.cta, slot, target.side, out)
+
+
+def _store(memory: Any, cta: int, slot: int, side: Side, values: torch.Tensor) -> None:
+    storage, _, _ = memory._storage(cta, side.view.buffer)
+    memory.write(cta, slot, side, values.to(storage.dtype))
+
+
+# wgmma
+
+
+def gather(warp: Warp, stmt: Issue, mesh: Mesh, first: int, warps: int) -> None:
+    """The warps of a warpgroup issue one by one; the last hands it to the tensor core."""
+    machine = warp.machine
+    serial = warp.serial
+    warp.serial += 1
+    key = (warp.cta, first, serial)
+    if key not in machine.gathering:
+        machine.gathering[key] = [machine.work("wgmma", stmt, warp.cta)]
+    came = machine.gathering[key]
+    work = came[0]
+    if work.issue is not stmt:
+        says = f"{describe(stmt)} by {warp.who(1)} while its warpgroup issues another wgmma"
+        warp.report("barrier-misuse", says, stmt)
+    came.append(warp)
+    warp.open["wgmma"].append(work)
+    _fenced(warp, stmt)
+    if len(came) == warps + 1:
+        del machine.gathering[key]
+        _launch(warp, work, sorted(came[1:], key=lambda w: w.index), stmt, mesh)
+    else:
+        work.steps = [_never]
+
+
+def _never() -> None:
+    raise AssertionError("a wgmma that has not been issued by all of its warps does not run")
+
+
+def _fenced(warp: Warp, stmt: Issue) -> None:
+    """Registers of the operands are fenced since they were touched."""
+    buffers = [stmt.writes[0].buffer]
+    buffers += [r.buffer for r in stmt.reads if isinstance(r, View) and r.storage == "rmem"]
+    dirty = [b.name for b in dict.fromkeys(buffers) if warp.touched is None or b in warp.touched]
+    if dirty:
+        says = f"{describe(stmt)} uses registers of {', '.join(dirty)} that are not fenced"
+        warp.report("register-hazard", says, stmt, "a wgmma_fence before it", dirty[0])
+
+
+def _launch(last: Warp, work: Any, team: list[Warp], stmt: Issue, mesh: Mesh) -> None:
+    """``last`` is at the statement: its loop variables and counters are those of the team."""
+    from tilefoundry.interpret.issue import plan_of, slot_of
+
+    lead, machine = team[0], last.machine
+    threads = np.concatenate([w.ids for w in team])
+    every = (1 << lead.size) - 1
+
+    def make(given: Team) -> Product:
+        whole = Team(given.cta, threads, given.mesh, given.env)
+        return plan(lead.kernel.planner, stmt, whole)
+
+    planned: Product = plan_of(last, stmt, every, mesh, make, lead.index)
+    start = reduce(
+        Clock.meet, (w.known.common((1 << w.size) - 1) for w in team)
+    )
+    actor = Actor(((None, start),), proxy=True)
+    base = lead.cta * machine.units.threads
+    memory, cta = machine.memory, lead.cta
+    slots: list[int] = []
+    for tile in (planned.lhs, planned.rhs, planned.acc):
+        slot = slot_of(last, tile.side.view, every, stmt)
+        slots.append(slot)
+        if tile.side.view.storage == "rmem":
+            work.registers.append((tile.side.reach, tile is planned.acc))
+            continue
+        record = Record(stmt, tile.side.reach, False, base, cta, done=work.bits, named=threads)
+        machine.log.add(record, actor, slot)
+    results: list[torch.Tensor] = []
+
+    def fetch() -> None:
+        a, b = (
+            tile.dense(memory.read(cta, slot, tile.side, stmt))
+            for tile, slot in zip((planned.lhs, planned.rhs), slots, strict=False)
+        )
+        results.append(a @ b)
+
+    def retire() -> None:
+        acc = planned.acc
+        out = results.pop()
+        if not stmt.attrs.get("zero"):
+            out = out + acc.dense(memory.read(cta, slots[2], acc.side, stmt))
+        _store(memory, cta, slots[2], acc.side, out[acc.row, acc.column])
+
+    work.steps = [fetch, retire]
+    for warp in team:
+        warp.flight.append(work)
+    machine.queue((cta, lead.index), work)
+
+
+def touch(warp: Warp, stmt: Issue, reach: Reach, write: bool, lanes: int) -> None:
+    """The lanes use registers: no wgmma that may be in flight has them."""
+    if warp.touched is not None:
+        warp.touched.add(reach.buffer)
+    keep = []
+    for work in warp.flight:
+        if all(clock.done & work.write_bit for _, clock in warp.known.of(lanes)):
+            continue
+        keep.append(work)
+        for other, written in work.registers:
+            if other.buffer is reach.buffer and (write or written) and _share(warp, other, reach):
+                says = (
+                    f"{describe(stmt)} by {warp.who(lanes)} "
+                    f"{'writes' if write else 'reads'} registers of {reach.buffer.name} "
+                    f"while {describe(work.issue)} is in flight"
+                )
+                warp.report("register-hazard", says, stmt, "a wgmma_wait that retires it first",
+                            reach.buffer.name)  # fmt: skip
+    if lanes == (1 << warp.size) - 1:
+        warp.flight = keep
+
+
+def _share(warp: Warp, a: Reach, b: Reach) -> bool:
+    cache = warp.kernel.places.cache
+    key = ("registers", a, b)
+    if key not in cache:
+        cache[key] = bool(np.isin(b.elements, a.elements).any())
+    return cache[key]

@@ -59,10 +59,9 @@ def _window(view: View, env: Env) -> Iterator[tuple[tuple[int, ...], tuple[int, 
     starts = view.starts
     if starts is None:
         return
-    sizes = iter(extent for extent in view.shape if extent != 1)
     zero: dict[Sym, int] = dict.fromkeys(view.vars, 0)
-    moving = [any(v in symbols(x) for v in view.vars) for x in view.index]
-    shape = tuple(next(sizes) if moves else 1 for moves in moving)
+    sizes: dict[Sym, int] = dict(zip(view.vars, view.shape, strict=True))
+    shape = tuple(next((sizes[x] for x in symbols(i) if x in sizes), 1) for i in view.index)
     for at in _environments(starts, env):
         yield tuple(evaluate(s, {**at, **zero}) for s in starts), shape
 

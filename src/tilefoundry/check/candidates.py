@@ -87,7 +87,8 @@ def _site(func: str, node: Node, known: Sequence[Contract], level: str) -> Site 
 def _mma(atom: MmaAtom, node: Node, types: Sequence[TensorType | None]) -> Fit | Unmet:
     lhs, rhs = types
     assert lhs is not None and rhs is not None
-    return judge(atom, node.mesh, lhs, rhs, node.tensor)
+    left, right = (window_of(n) for n in operands(node))
+    return judge(atom, node.mesh, lhs, rhs, node.tensor, windows=(left, right))
 
 
 def sites_text(found: Sequence[Site]) -> str:

@@ -87,6 +87,8 @@ class CopyInstr:
     proxy: str = "generic"
     source: str = ""
     align: int = 1
+    ops: tuple[str, ...] = ()
+    """Operations that it carries out where no instruction was chosen."""
     meaning = "copy"
 
     def moves_text(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilefoundry.ir.expr import Dim, symbols
+from tilefoundry.ir.expr import symbols
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import compact_strides
@@ -24,6 +24,7 @@ from tilefoundry.targets.contract.pattern import (
     dtype_name,
     value_of,
 )
+from tilefoundry.targets.contract.place import Place, Window, panels, place
 
 SPANS: Mapping[tuple[int, int, int] | None, int] = {
     None: 16,
@@ -126,11 +127,13 @@ def judge(
     rhs: TensorType,
     acc: TensorType,
     given: Mapping[str, Any] | None = None,
+    windows: tuple[Window | None, Window | None] = (None, None),
 ) -> Fit | Unmet:
     """Whether ``acc += lhs · rhs`` may be done by ``atom`` on ``mesh``.
 
     ``given`` fixes parameters; those left open are searched over their domains, larger
-    atoms first. The deepest unmet clause is the answer where none fits.
+    atoms first. ``windows`` are the parts of stored values that lhs and rhs are. The deepest
+    unmet clause is the answer where none fits.
     """
     groups = match_mesh(atom, mesh)
     if isinstance(groups, Unmet):
@@ -139,7 +142,7 @@ def judge(
     for env in parameters(atom, lhs, acc, dict(given or {})):
         found = env
         if not isinstance(env, Unmet):
-            found = _under(atom, groups, env, lhs, rhs, acc)
+            found = _under(atom, groups, env, (lhs, rhs, acc), windows)
         if isinstance(found, Fit):
             return found
         assert isinstance(found, Unmet)
@@ -199,10 +202,10 @@ def _under(
     atom: MmaAtom,
     groups: Groups,
     env: Env,
-    lhs: TensorType,
-    rhs: TensorType,
-    acc: TensorType,
+    operands: tuple[TensorType, TensorType, TensorType],
+    windows: tuple[Window | None, Window | None],
 ) -> Fit | Unmet:
+    lhs, rhs, acc = operands
     chosen = {p.name: env[p.name] for p in atom.parameters}
     env = atom.completed(env, lhs.dtype.bits)
     patterns = {name: atom.operand(name, env) for name in "ABC"}
@@ -225,8 +228,10 @@ def _under(
     bound: dict[Axis, tuple[int, int]] = {}
     dims = {"A": (0, 2), "B": (2, 1), "C": (0, 1)}
     solved: dict[str, Mapping[str, int]] = {}
+    parts = {"A": windows[0], "B": windows[1], "C": None}
     for name, tile in tiles.items():
-        found = _operand(name, patterns[name], tile, groups, env, bound, dims[name])
+        use = Use(name, tile, parts[name], dims[name])
+        found = _operand(use, patterns[name], groups, env, bound)
         if isinstance(found, Unmet):
             return found
         solved[name] = found
@@ -237,28 +242,40 @@ def _under(
     return Fit(chosen, shape, tuple(bind), serial, groups, solved)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Use:
+    """An operand: its letter, type, the window of a stored value that it is, and which of
+    (m, n, k) its axes are."""
+
+    name: str
+    tile: TensorType
+    window: Window | None
+    dims: tuple[int, int]
+
+
 def _operand(
-    name: str,
+    use: Use,
     pattern: TensorPattern,
-    tile: TensorType,
     groups: Groups,
     env: Env,
     bound: dict[Axis, tuple[int, int]],
-    dims: tuple[int, int],
 ) -> Mapping[str, int] | Unmet:
+    name, tile = use.name, use.tile
     atom = tuple(value_of(x, env) for x in pattern.shape)
     expected = ""
     for arrangement in pattern.arrangements:
         if isinstance(arrangement, FragmentPattern):
-            clash = match_fragment(arrangement, tile, atom, groups, env, bound, dims)
+            clash = match_fragment(arrangement, tile, atom, groups, env, bound, use.dims)
             if clash is None:
                 return {}
             expected = fragment_text(arrangement, tile, atom, groups, env)
             return Unmet(name, expected, clash, expected)
-        found = match_shared(arrangement, tile, atom, env)
+        found = match_shared(arrangement, tile, atom, env, use.window, pattern.align)
         if found is not None:
             return found
         expected = expected or shared_text(arrangement, tile, atom, env)
+    if use.window is not None:
+        return Unmet(name, expected, f"a part of {use.window.whole}", expected)
     got = tile.layout.text() if tile.layout is not None else "the default row-major layout"
     return Unmet(name, expected, got, expected)
 
@@ -339,7 +356,12 @@ def fragment_text(
 
 
 def match_shared(
-    pattern: SharedPattern, tile: TensorType, atom: tuple[int, ...], env: Env
+    pattern: SharedPattern,
+    tile: TensorType,
+    atom: tuple[int, ...],
+    env: Env,
+    window: Window | None = None,
+    align: int = 1,
 ) -> Mapping[str, int] | None:
     """The pattern's variables if every atom of the tile lies as the pattern says, else None.
 
@@ -347,10 +369,12 @@ def match_shared(
     atom is compared, so nothing is assumed of how the layout was written.
     """
     layout = tile.layout
-    offsets = Offsets(tile)
+    offsets = place(tile, window)
+    if isinstance(offsets, str) or offsets.align % align:
+        return None
     if layout is not None and layout.split_axes:
         return None
-    swizzle = layout.swizzle if layout is not None else None
+    swizzle = offsets.swizzle
     key = None if swizzle is None else (swizzle.B, swizzle.M, swizzle.S)
     span = SPANS.get(key)
     if span is None or span not in pattern.spans:
@@ -376,7 +400,7 @@ def match_shared(
 
 
 def _solve(
-    pattern: SharedPattern, atom: tuple[int, ...], offsets: Offsets, bound: dict[str, Any]
+    pattern: SharedPattern, atom: tuple[int, ...], offsets: Place, bound: dict[str, Any]
 ) -> bool:
     """Bind unknown extents from the atom's extents, unknown strides from single steps."""
     for dim, (group, steps) in enumerate(zip(pattern.shape, pattern.strides, strict=True)):
@@ -412,48 +436,8 @@ def _nested(index: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> int:
     return total
 
 
-class Offsets:
-    """Element offsets of a tile's layout before the swizzle: a sum over the logical axes."""
-
-    def __init__(self, tile: TensorType) -> None:
-        rows, columns = tile.shape
-        layout = tile.layout
-        if layout is None or layout.strides is None:
-            modes: tuple[Dim, ...] = (rows, columns)
-            strides: tuple[Dim, ...] = (columns, 1)
-            groups = (range(1), range(1, 2))
-        else:
-            modes, strides = layout.modes, layout.strides
-            groups = layout.groups(tile.shape)
-        self._parts = [
-            (
-                tuple(int(modes[m]) for m in group),  # type: ignore[arg-type]
-                tuple(int(strides[m]) for m in group),  # type: ignore[arg-type]
-            )
-            for group in groups
-        ]
-
-    def along(self, dim: int, index: int) -> int:
-        """The axis' contribution to the offset."""
-        return _nested(index, *self._parts[dim])
-
-
 def shared_text(pattern: SharedPattern, tile: TensorType, atom: tuple[int, ...], env: Env) -> str:
     """A layout of the whole tile that meets the pattern, to be pasted."""
-    span = max(pattern.spans)
-    width = span * 8 // tile.dtype.bits
-    rows, columns = tile.shape
-    swizzle = {32: "Swizzle(1, 4, 3)", 64: "Swizzle(2, 4, 3)", 128: "Swizzle(3, 4, 3)"}
-    tail = f" | {swizzle[span]}" if span in swizzle else ""
     fast = 0 if pattern.strides[0][-1] == 1 else 1
-    extents = [int(rows), int(columns)]  # type: ignore[arg-type]
-    width = min(width, extents[fast])
-    panels = extents[fast] // width
-    slow = extents[1 - fast]
-    # one panel is `slow` rows of `width` elements; panels follow each other
-    inner = ((slow // 8, 8), (8 * width, width))
-    outer = ((panels, width), (slow * width, 1))
-    order = (outer, inner) if fast == 0 else (inner, outer)
-    shape = ", ".join(str(part[0]) for part in order)
-    steps = ", ".join(str(part[1]) for part in order)
-    return f"Layout(({shape}), ({steps})){tail}"
+    shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
+    return panels(shape, tile.dtype.bits, fast, max(pattern.spans))

@@ -49,7 +49,8 @@ def find_contract(target: Target, path: str, span: Span | None = None) -> Contra
     found = next((c for c in declared(target.family) if c.path == path), None)
     known = contracts(target)
     if found is None:
-        names = " ".join(f"T.{c.path}" for c in known) or "none"
+        uses = [c for c in known if not isinstance(c, SyncInstr)]
+        names = " ".join(f"T.{c.path}" for c in uses) or "none"
         refuse("contract-unknown", span, name=f"T.{path}", target=target.id, known=names)
     if found not in known:
         refuse("contract-capability", span, name=f"T.{path}", target=target.id,

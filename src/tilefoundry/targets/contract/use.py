@@ -38,7 +38,8 @@ def legal_use(
     if isinstance(contract, MmaAtom):
         given = _given(contract, instr, span)
         acc, lhs, rhs = operands
-        found = judge(contract, mesh, lhs, rhs, acc, given)
+        _, left, right = (window_of(n) for n in (nodes or (None,) * 3))
+        found = judge(contract, mesh, lhs, rhs, acc, given, (left, right))
     elif isinstance(contract, CopyInstr):
         sides = [
             Side(type, window_of(node))

@@ -7,6 +7,8 @@ fragments of D and A; canonical shared-memory layouts without swizzle and with s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilefoundry.targets.contract import (
     Between,
     Case,
@@ -21,6 +23,8 @@ from tilefoundry.targets.contract import (
     TensorPattern,
     Variable,
 )
+from tilefoundry.targets.contract.legality import Fit
+from tilefoundry.targets.contract.place import Place
 
 n, k, e, r, s, W, bits = (Variable(name) for name in ("n", "k", "e", "r", "s", "W", "bits"))
 c, lead = Variable("c"), Variable("l")
@@ -116,3 +120,66 @@ ATOM = MmaAtom(
     source="PTX ISA, wgmma.mma_async",
 )
 CONTRACTS = (ATOM,)
+
+
+# The matrix descriptor
+
+
+SWIZZLE_MODE = {16: 0, 128: 1, 64: 2, 32: 3}
+"""Swizzle span in bytes to the descriptor's mode (PTX ISA, matrix descriptor)."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """How wgmma finds an operand in shared memory; all distances in bytes.
+
+    ``lead`` and ``stride`` are the leading and stride dimension offsets, ``span`` the swizzle
+    span (16: none). ``mn_starts`` and ``k_starts`` are what the start address of the atom's
+    repeats adds to the buffer's start, along m (or n) and along k. The buffer starts at a
+    multiple of 8 spans, so the base offset is 0.
+    """
+
+    span: int
+    lead: int
+    stride: int
+    mn_starts: tuple[int, ...]
+    k_starts: tuple[int, ...]
+
+    def start(self, mn: int, k: int) -> int:
+        """The start of repeat (mn, k)."""
+        return self.mn_starts[mn] + self.k_starts[k]
+
+    def encode(self, address: int) -> int:
+        """The 64-bit descriptor of an atom that starts at shared-memory byte ``address``."""
+        # offsets are stored without their low four bits, in fields of 14 bits
+        fields = ((address, 0), (self.lead, 16), (self.stride, 32))
+        word = SWIZZLE_MODE[self.span] << 62
+        for value, at in fields:
+            word |= (value >> 4 & 0x3FFF) << at
+        return word
+
+
+def descriptor(fit: Fit, name: str, tile: Place) -> Descriptor:
+    """The descriptor of operand ``name`` (``A`` or ``B``) under ``fit``, lying as ``tile``."""
+    solved, major_ = fit.arrangements[name], fit.parameters[f"{name.lower()}_major"]
+    size = tile.bits // 8
+    span = solved["W"] * size
+    far, near = solved["l"] * size, solved.get("s", 0) * size
+    # K-major: l between 8-row groups is the stride. MN-major: l between spans of MN is the
+    # lead and s between 8-deep groups the stride, exchanged where there is no swizzle.
+    as_is = major_ == "MN" and span > 16
+    lead, stride = (far, near) if as_is else (near, far)
+    m, n, k = fit.atom
+    unit = m if name == "A" else n
+    axes = (0, 1) if name == "A" else (1, 0)
+    along = [
+        tuple(_bytes(tile, axis, at) for at in range(0, tile.shape[axis], step))
+        for axis, step in zip(axes, (unit, k), strict=True)
+    ]
+    return Descriptor(span, lead, stride, along[0], along[1])
+
+
+def _bytes(tile: Place, axis: int, index: int) -> int:
+    offset = tile.along(axis, index)
+    assert isinstance(offset, int)
+    return offset * tile.bits // 8

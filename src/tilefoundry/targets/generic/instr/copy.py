@@ -73,5 +73,11 @@ def plan(copy: Copy) -> Vectors | Unmet:
     return Vectors(copy)
 
 
-COPY = CopyInstr("copy", (), 20, plan)
+MOVES = (
+    *("reshard", "slice", "insert_slice", "reshape", "transpose", "concat", "stack", "split"),
+    *("pad", "repeat_interleave", "local"),
+)
+"""Operations that move a value as it is."""
+
+COPY = CopyInstr("copy", (), 20, plan, ops=MOVES)
 CONTRACTS = (COPY,)

@@ -11,7 +11,7 @@ BINARY = (
 UNARY = (
     *("neg", "abs", "rsqrt", "sqrt", "square", "exp", "exp2", "log", "log2", "ceil", "floor"),
     *("round", "logical_not", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos"),
-    "unary",
+    *("gelu", "unary"),
 )
 
 

@@ -102,9 +102,9 @@ class Mesh:
 
     def units(self, level: str) -> list[int]:
         """Ids of the units of ``level`` in coordinate order."""
-        axes = self.at(level)
+        axes, base = self.at(level), self.offset(level)
         return [
-            self.offset(level) + sum(c * a.stride for c, a in zip(crd, axes, strict=True))
+            base + sum(c * a.stride for c, a in zip(crd, axes, strict=True))
             for crd in cartesian(*(range(a.extent) for a in axes))
         ]
 

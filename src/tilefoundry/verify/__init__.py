@@ -5,9 +5,9 @@ It shares nothing with the passes that derive them, nor with the interpreter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilefoundry.tir.program import PrimFunc
+from tilefoundry.verify import device, plan
+from tilefoundry.verify.classes import classes
 from tilefoundry.verify.finding import FAMILIES, Finding, Findings, Place
 from tilefoundry.verify.machine import Machine, TooLarge
 from tilefoundry.verify.numbers import Compiler
@@ -15,14 +15,21 @@ from tilefoundry.verify.roles import layout
 
 
 def verify(func: PrimFunc) -> tuple[Finding, ...]:
-    """Everything that is wrong with a kernel; nothing if it is accepted."""
+    """Everything that is wrong with a kernel; nothing if it is accepted.
+
+    The plan and the participants are judged as they stand, device memory by enumerating all
+    windows, synchronisation by running one block of each kind on an abstract machine.
+    """
     findings = Findings()
-    plan = layout(func)
+    kernel = layout(func)
     compiler = Compiler()
-    for block in plan.blocks[:1]:
-        machine = Machine(plan, block, {}, findings, compiler)
+    overlaps = plan.check(kernel, findings)
+    plan.participants(kernel, findings)
+    plan.registers(kernel, findings)
+    device.check(kernel, findings, compiler)
+    for block in classes(kernel, compiler):
         try:
-            machine.run()
+            Machine(kernel, block, overlaps, findings, compiler).run()
         except TooLarge:
             findings.add("sync-undecided", None, None, "too many statements to follow",
                          "verify it with fewer trips")  # fmt: skip

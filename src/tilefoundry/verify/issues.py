@@ -165,7 +165,7 @@ def _collective(machine: Machine, issue: Issue, site: Site, role: Role, plain: O
     """All participants meet before the result is there."""
     meet_all = barriers.gather(machine, site, role, warp=issue.attrs.get("scope") == "warp")
 
-    def op(me: Knowledge):  # noqa: ANN202
+    def op(me: Knowledge):
         plain(me)
         return meet_all(me)
 

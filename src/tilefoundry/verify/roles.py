@@ -22,7 +22,6 @@ from tilefoundry.tir.program import (
     Sync,
     View,
     When,
-    With,
     views,
     walk,
 )
@@ -94,16 +93,17 @@ class Layout:
     threads: int
     blocks: tuple[Mapping[str, int], ...]
     coords: frozenset[Coord] = field(default_factory=frozenset)
+    _sets: dict[tuple[Axis, ...], tuple[tuple[str, frozenset[int]], ...]] = field(
+        default_factory=dict
+    )
 
     def inside(self, mesh: Mesh, block: Mapping[str, int]) -> bool:
         """The block is among the units of a scope."""
-        return all(
-            level == UNIT or block.get(level, 0) in _units(mesh, level) for level in mesh.levels
-        )
-
-
-def _units(mesh: Mesh, level: str) -> frozenset[int]:
-    return frozenset(mesh.units(level))
+        outer = tuple(a for a in mesh.axes if a.level != UNIT)
+        if outer not in self._sets:
+            levels = dict.fromkeys(a.level for a in outer)
+            self._sets[outer] = tuple((x, frozenset(mesh.units(x))) for x in levels)
+        return all(block.get(level, 0) in units for level, units in self._sets[outer])
 
 
 def coordinate(axis: Axis, unit: int) -> int:

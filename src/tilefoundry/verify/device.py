@@ -1,0 +1,337 @@
+"""Device memory: views stay inside their buffers, blocks write apart, outputs are whole.
+
+Windows are enumerated over all blocks, over the loops that move them, and over the thread
+coordinates in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, symbols
+from tilefoundry.ir.mesh import Axis, Coord
+from tilefoundry.tir.program import Buffer, For, Issue, Stmt, Sync, View, When, With
+from tilefoundry.verify.finding import Findings
+from tilefoundry.verify.numbers import Compiler, Env, Fn
+from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate, window_axes
+from tilefoundry.verify.touch import Box, meet
+
+Owner: TypeAlias = tuple[int, tuple[int, ...]]
+WINDOWS = 200_000
+"""Windows of one statement that are looked at."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An issue with the scopes, loops and tests around it, outermost first."""
+
+    site: Site
+    around: tuple[Stmt, ...]
+    epoch: int
+    """Grid barriers before it; each round of a loop around it adds those inside the loop."""
+
+
+class Written(NamedTuple):
+    box: Box
+    owner: Owner
+    epoch: int
+    write: bool
+    site: Site
+
+
+def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
+    """Judge every view of the kernel."""
+    placed = list(_placed(layout, layout.func.body, (), [0]))
+    written = {v.buffer for p in placed for v in p.site.stmt.writes if v.storage == "gmem"}  # type: ignore[union-attr]
+    windows: dict[Buffer, list[Written] | None] = {b: [] for b in written}
+    walker = Walker(layout, compiler)
+    for item in placed:
+        issue = item.site.stmt
+        assert isinstance(issue, Issue)
+        for number, view in enumerate((*issue.reads, *issue.writes)):
+            if not isinstance(view, View):
+                continue
+            _bounds(walker, item, view, findings)
+            held = windows.get(view.buffer)
+            if held is not None and view.buffer in windows:
+                more = _windows(walker, item, view, number >= len(issue.reads))
+                windows[view.buffer] = None if more is None else held + more
+    for buffer, held in windows.items():
+        if held is not None:
+            _apart(held, findings)
+            if buffer.role == "out":
+                _whole(buffer, held, findings)
+
+
+def _placed(layout: Layout, body: tuple[Stmt, ...], around: tuple[Stmt, ...],
+            grids: list[int]) -> Iterator[Placed]:  # fmt: skip
+    for stmt in body:
+        if isinstance(stmt, (With, For, When)):
+            yield from _placed(layout, stmt.body, (*around, stmt), grids)
+        elif isinstance(stmt, Issue):
+            yield Placed(layout.sites[stmt], around, grids[0])
+        elif isinstance(stmt, Sync) and stmt.kind == "grid":
+            grids[0] += 1
+
+
+def _grids(body: tuple[Stmt, ...]) -> int:
+    return sum(
+        _grids(s.body) if isinstance(s, (With, For, When))
+        else isinstance(s, Sync) and s.kind == "grid"
+        for s in body
+    )  # fmt: skip
+
+
+class Walker:
+    """Runs the loops around a statement, as far as they matter to some expressions."""
+
+    def __init__(self, layout: Layout, compiler: Compiler) -> None:
+        self.layout, self.compiler = layout, compiler
+        self.coords = sorted(layout.coords, key=lambda c: c.key)
+        for c in self.coords:
+            compiler.at(c)
+        self._blocks: dict[tuple[Axis, ...], list[tuple[int, Mapping[str, int]]]] = {}
+
+    def blocks(self, around: tuple[Stmt, ...]) -> list[tuple[int, Mapping[str, int]]]:
+        """The blocks that take part in a statement, numbered."""
+        mesh = next((s.mesh for s in reversed(around) if isinstance(s, With)), None)
+        if mesh is None:
+            return list(enumerate(self.layout.blocks))
+        axes = tuple(a for a in mesh.axes if a.level != UNIT)
+        if axes not in self._blocks:
+            self._blocks[axes] = [
+                (n, b) for n, b in enumerate(self.layout.blocks) if self.layout.inside(mesh, b)
+            ]
+        return self._blocks[axes]
+
+    def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, int]]:
+        """(owner, environment, epoch) of every execution that may give new values."""
+        frames = self._frames(item, needed)
+        env: Env = [0] * (len(self.compiler.place) + 1)
+        threads = self._threads(item.site, needed)
+        for number, block in self.blocks(item.around):
+            for c in self.coords:
+                axis = c.axis
+                if axis is not None and axis.level != UNIT:
+                    env[self.compiler.at(c)] = coordinate(axis, block.get(axis.level, 0))
+            for key, values in threads:
+                for place, value in values:
+                    env[place] = value
+                for epoch in _loops(frames, 0, env, item.epoch):
+                    yield (number, key), env, epoch
+
+    def _threads(self, site: Site, needed: tuple[Dim, ...]):
+        used = sorted(
+            {s for x in needed for s in _symbols(x)
+             if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT},
+            key=lambda s: s.key,
+        )  # fmt: skip
+        out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for thread in site.threads if used else site.threads[:1]:
+            key = tuple(coordinate(s.axis, thread) for s in used)  # type: ignore[arg-type]
+            out[key] = list(zip((self.compiler.at(s) for s in used), key, strict=True))
+        return list(out.items())
+
+    def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> list[Frame]:
+        wanted = {s for x in needed for s in _symbols(x)}
+        chosen: list[Frame] = []
+        for stmt in reversed(item.around):
+            if isinstance(stmt, When):
+                wanted |= _symbols(stmt.test)
+                chosen.append(Frame(None, (self.compiler.fn(stmt.test),), True, 0))
+            elif isinstance(stmt, For):
+                wanted |= _symbols(stmt.start) | _symbols(stmt.stop)
+                fns = self.compiler.fns((stmt.start, stmt.stop, stmt.step))
+                grids = _grids(stmt.body)
+                moves = stmt.var in wanted or grids > 0
+                chosen.append(Frame(self.compiler.at(stmt.var), fns, moves, grids))
+        return chosen[::-1]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A loop (``place`` of its variable; start, stop, step) or a test (``place`` None)."""
+
+    place: int | None
+    fns: tuple[Fn, ...]
+    moves: bool
+    grids: int
+
+
+def _loops(frames: list[Frame], at: int, env: Env, epoch: int) -> Iterator[int]:
+    if at == len(frames):
+        yield epoch
+        return
+    frame = frames[at]
+    if frame.place is None:
+        if frame.fns[0](env) > 0:
+            yield from _loops(frames, at + 1, env, epoch)
+        return
+    start, stop, step = (f(env) for f in frame.fns)
+    values = range(start, stop, step)
+    last = at + 1 == len(frames)
+    for number, value in enumerate(values if frame.moves else values[:1]):
+        env[frame.place] = value
+        if last:
+            yield epoch + number * frame.grids
+        else:
+            yield from _loops(frames, at + 1, env, epoch + number * frame.grids)
+
+
+def _symbols(x: Dim) -> frozenset[Sym]:
+    return symbols(x) if isinstance(x, Expr) else frozenset()
+
+
+# ---- bounds
+
+
+def _bounds(walker: Walker, item: Placed, view: View, findings: Findings) -> None:
+    """The view stays in its buffer (or says what it reads outside), the slot in its ring."""
+    claims: list[tuple[Dim, int, str]] = [(view.slot, view.buffer.slots, "slot")]
+    if view.fill is None:
+        claims += [(x, e, f"axis {n}") for n, (x, e)
+                   in enumerate(zip(view.index, view.buffer.shape, strict=True))]  # fmt: skip
+    if 0 in view.shape:
+        return
+    open_claims = []
+    for x, extent, name in claims:
+        low, high = bounds(x)
+        if low < 0 or high >= extent:
+            open_claims.append((x, extent, name))
+    for x, extent, name in open_claims:
+        worst = _worst(walker, item, view, x, extent)
+        if worst is not None:
+            findings.add(
+                "view-bounds", item.site.place, None,
+                f"{name} of {view.buffer.name} reaches {worst}, of extent {extent}",
+                "keep the window inside, or give the view a fill",
+            )  # fmt: skip
+
+
+def _worst(walker: Walker, item: Placed, view: View, x: Dim, extent: int) -> int | None:
+    """A value of ``x`` outside [0, extent), if there is one; extreme variables suffice where
+    ``x`` is monotone in each, others are run through."""
+    fn = walker.compiler.fn(x)
+    own = [(walker.compiler.at(v), e) for v, e in zip(view.vars, view.shape, strict=True)
+           if v in _symbols(x)]  # fmt: skip
+    seen = 0
+    for _, env, _ in walker.run(item, (x,)):
+        for corner in _corners(own):
+            for place, value in corner:
+                env[place] = value
+            value = fn(env)
+            if not 0 <= value < extent:
+                return value
+        seen += 1
+        if seen > WINDOWS:
+            return None
+    return None
+
+
+def _corners(own: list[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], ...]]:
+    if not own:
+        yield ()
+        return
+    (place, extent), *rest = own
+    for value in range(extent) if extent <= 64 else (0, extent // 2, extent - 1):
+        for more in _corners(rest):
+            yield ((place, value), *more)
+
+
+# ---- windows
+
+
+def _windows(walker: Walker, item: Placed, view: View, write: bool) -> list[Written] | None:
+    """Every window of the view, None if it is no window or there are too many."""
+    axes = window_axes(view)
+    if axes is None:
+        return None
+    starts = tuple(start for start, _ in axes)
+    fns = walker.compiler.fns(starts)
+    reach = [0 if a is None else view.shape[a] - 1 for _, a in axes]
+    extents = view.buffer.shape
+    seen: dict[tuple[Owner, int, tuple[int, ...]], None] = {}
+    for owner, env, epoch in walker.run(item, starts):
+        seen[owner, epoch, tuple(f(env) for f in fns)] = None
+        if len(seen) > WINDOWS:
+            return None
+    out: list[Written] = []
+    for owner, epoch, low in seen:
+        box = tuple(
+            (max(a, 0), min(a + r, e - 1)) for a, r, e in zip(low, reach, extents, strict=True)
+        )
+        if all(a <= b for a, b in box):
+            out.append(Written(box, owner, epoch, write, item.site))
+    return out
+
+
+def _apart(held: list[Written], findings: Findings) -> None:
+    """No two owners touch the same element in one epoch if one of them writes."""
+    if not any(w.write for w in held):
+        return
+    if _tiles(held):
+        return
+    size = [max(w.box[d][1] - w.box[d][0] + 1 for w in held) for d in range(len(held[0].box))]
+    cells: dict[tuple[int, ...], dict[tuple[Owner, bool, Box], Written]] = {}
+    for item in held:
+        for cell in _cells(item.box, size, item.epoch):
+            here = cells.setdefault(cell, {})
+            for other in here.values():
+                if _clash(other, item):
+                    findings.add(
+                        "device-overlap", other.site.place, item.site.place,
+                        f"two participants touch the same elements, at {item.box}, one writes",
+                        "let one participant write each element, or put a grid barrier between",
+                    )  # fmt: skip
+                    return
+            here[item.owner, item.write, item.box] = item
+
+
+def _tiles(held: list[Written]) -> bool:
+    """Quick and common: one statement writes, to tiles of one grid, each by one owner."""
+    first = held[0]
+    size = [hi - lo + 1 for lo, hi in first.box]
+    owners: dict[Box, Owner] = {}
+    for box, owner, _, _, site in held:
+        if site is not first.site or owners.setdefault(box, owner) != owner:
+            return False
+    return all(
+        lo % s == 0 and hi - lo < s for box in owners for (lo, hi), s in zip(box, size, strict=True)
+    )
+
+
+def _clash(a: Written, b: Written) -> bool:
+    if a.owner == b.owner or not (a.write or b.write) or not meet(a.box, b.box):
+        return False
+    # within one block the accesses of different statements are judged by the clocks
+    return a.owner[0] != b.owner[0] or a.site is b.site
+
+
+def _cells(box: Box, size: list[int], epoch: int) -> Iterator[tuple[int, ...]]:
+    spans = [range(lo // s, hi // s + 1) for (lo, hi), s in zip(box, size, strict=True)]
+    if all(len(s) == 1 for s in spans):
+        yield (epoch, *(s.start for s in spans))
+        return
+    stack: list[tuple[int, ...]] = [(epoch,)]
+    for span in spans:
+        stack = [(*head, x) for head in stack for x in span]
+    yield from stack
+
+
+def _whole(buffer: Buffer, held: list[Written], findings: Findings) -> None:
+    """The windows that are written cover the output, where they do not overlap one another."""
+    boxes = {w.box for w in held if w.write}
+    volume = sum(prod(hi - lo + 1 for lo, hi in box) for box in boxes)
+    if volume < prod(buffer.shape):
+        place = next((w.site.place for w in held if w.write), None)
+        findings.add(
+            "device-unwritten", place, None,
+            f"at most {volume} of the {prod(buffer.shape)} elements of {buffer.name} are written",
+            "write every element of an output",
+        )  # fmt: skip
+
+
+__all__ = ["check"]

@@ -58,6 +58,8 @@ def _kept(name: str, metavar: str, help: str) -> Any:
             "--out output --fn equal",
             "tilefoundry check twin.py:Twin --inputs random --out output --fn rel_l2 --max 2e-3 "
             "--fn max_abs --max 0.05",
+            "tilefoundry check gemm.py --lowered --const M=256 --const N=256 --inputs random "
+            "--out output --fn rel_l2 --max 1e-2",
             "tilefoundry check twin.py:Twin --inputs random --dim ctx=1,37 --weights ckpt:model "
             "--out 'output[0]' --fn ulp --max 1 --out 'output[1]' --fn equal",
         ),
@@ -79,6 +81,9 @@ def _kept(name: str, metavar: str, help: str) -> Any:
 @click.option("--expected", multiple=True, metavar="FILE[,FILE]",
               help="What the outputs must be, one file each. Without it a twin is compared with "
                    "its HIR; the HIR itself needs it.")  # fmt: skip
+@click.option("--lowered", is_flag=True,
+              help="The candidate is SOURCE itself, lowered to TIR and executed unit by unit; "
+                   "every access is held to the derived synchronisation.")  # fmt: skip
 @_kept("--out", "OUTPUT", "The output that the next --fn judge: output, output[i] or '*'.")
 @_kept("--fn", "NAME", "A predicate on that output: " + " ".join(PARAMETERS) + ".")
 @_kept("--atol", "X", "Bound of the preceding allclose: |got - expected| <= atol + rtol*|expected|")
@@ -104,6 +109,7 @@ def command(
     inputs: str,
     weights: str | None,
     expected: tuple[str, ...],
+    lowered: bool,
     device: str,
     dims: dict[str, list[int]],
     consts: dict[str, object],
@@ -114,10 +120,14 @@ def command(
     """Whether two computations agree.
 
     SOURCE is a runtime twin, compared with the HIR it implements, or an HIR, compared with
-    the tensors of --expected. The candidate runs twice, in a process of its own that never
-    sees what is expected. Every output needs at least one predicate; there is no default,
-    and predicates that a trivial candidate (zeros, an input, the mean, the reference scaled
-    by 1.01, shifted, or wrong in one element) would meet are refused before it runs.
+    the tensors of --expected, or with --lowered an HIR whose TIR, as `schedule finalize` makes
+    it, is compared with the HIR itself: every thread and every asynchronous engine is executed
+    under several orders, so choose small extents by --const.
+
+    The candidate runs twice, in a process of its own that never sees what is expected. Every
+    output needs at least one predicate; there is no default, and predicates that a trivial
+    candidate (zeros, an input, the mean, the reference scaled by 1.01, shifted, or wrong in one
+    element) would meet are refused before it runs.
 
     A bound follows from the element types and the length n of the reductions. With unit
     roundoff u (2^-24 for f32, 2^-11 for f16, 2^-8 for bf16), two sums of n products that are
@@ -134,6 +144,9 @@ def command(
     stated = weights_of(weights)
     if not (device in ("cpu", "cuda") or device.removeprefix("cuda:").isdecimal()):
         raise click.UsageError(f"--device {device} is neither cpu nor cuda nor cuda:N")
+    if lowered and (expected or device != "cpu"):
+        raise click.UsageError("--lowered compares with the HIR, on the CPU: "
+                               "leave out --expected and --device")  # fmt: skip
     require_packages()
     from tilefoundry.judge.check import check
     from tilefoundry.judge.request import Request
@@ -142,7 +155,7 @@ def command(
     report = check(
         Request(
             source.path, source.selector, judged, files, stated, paths, device, dims, consts,
-            seed, seconds,
+            seed, seconds, lowered,
         )
     )  # fmt: skip
     exit = ACCEPTED if report.agrees else REFUSED

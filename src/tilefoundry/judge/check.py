@@ -98,7 +98,7 @@ class Session:
     def judge(self) -> Report:
         request = self.request
         candidate = self._start("candidate")
-        self._load(candidate, request.path, request.selector)
+        self._load(candidate, request.path, request.selector, request.lowered)
         evaluator = None
         if not request.expected:
             evaluator = self._start("reference")
@@ -149,7 +149,7 @@ class Session:
         return Report(
             request.source,
             f"{about.name}.{about.func}",
-            "twin" if about.twin else "hir",
+            "tir" if request.lowered else "twin" if about.twin else "hir",
             request.device,
             version("torch"),
             self.seed,
@@ -166,10 +166,11 @@ class Session:
         self.children.append(child)
         return child
 
-    def _load(self, child: Child, path: str, selector: str | None) -> None:
+    def _load(self, child: Child, path: str, selector: str | None, lowered: bool = False) -> None:
         """Let a child begin to load a program; its answer is still to be taken."""
         consts = dict(self.request.consts or {})
-        child.begin("load", "loading its file", file=path, selector=selector, consts=consts)
+        child.begin("load", "loading its file", file=path, selector=selector, consts=consts,
+                    lowered=lowered)  # fmt: skip
 
     def _read_files(self) -> dict[str, RawTensor]:
         """Every file that the request names, by path, read while the candidate loads."""

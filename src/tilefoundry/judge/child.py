@@ -79,8 +79,13 @@ class Program:
 
         return {"torch": torch.__version__}
 
-    def load(self, file: str, selector: str | None, consts: Mapping[str, Any]) -> dict[str, Any]:
-        """Execute the author's file; answers where the module stands that it is about."""
+    def load(
+        self, file: str, selector: str | None, consts: Mapping[str, Any], lowered: bool
+    ) -> dict[str, Any]:
+        """Execute the author's file; answers where the module stands that it is about.
+
+        ``lowered``: what is called is the program's lowering, interpreted.
+        """
         from tilefoundry.judge.signature import source_of
         from tilefoundry.lang.load import load_source
 
@@ -90,6 +95,12 @@ class Program:
             refuse("function-unstated", module.span, module=module.name, func="none",
                    known=" ".join(module.funcs) or "none")  # fmt: skip
         cls, twin = self.loaded.cls, self.loaded.is_twin
+        if lowered:
+            from tilefoundry.judge.lowered import Interpreted
+
+            if twin:
+                refuse("check-lowered-twin", None, name=cls.__qualname__)
+            self.subject, twin = Interpreted(self.loaded), True
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {
             "twin": twin,
@@ -114,6 +125,8 @@ class Program:
         self.weights = {name: self._tensor(place, False) for name, place in weights.items()}
         if self.loaded.is_twin:
             self.subject = self.loaded.cls(dict(self.weights))
+        elif self.subject is not None:
+            self.subject.weights = self.weights
         return {"weights": {name: _digest(value) for name, value in self.weights.items()}}
 
     def run(
@@ -135,7 +148,10 @@ class Program:
                 module, func = self.loaded.module, self.loaded.func
                 found = evaluate(module, func, tensors, self.weights, self.device)
             else:
-                found = getattr(self.subject, self.loaded.func)(*tensors)
+                called = self.subject
+                if self.loaded.is_twin:
+                    called = getattr(self.subject, self.loaded.func)
+                found = called(*tensors)
             if self.device != "cpu":
                 torch.cuda.synchronize()
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)

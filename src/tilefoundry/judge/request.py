@@ -46,6 +46,8 @@ class Request:
     consts: Mapping[str, object] | None = None
     seed: int | None = None
     seconds: float = 300
+    lowered: bool = False
+    """The candidate is the HIR's own lowering, interpreted; the reference is the HIR."""
 
     @property
     def source(self) -> str:

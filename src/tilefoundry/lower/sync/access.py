@@ -1,0 +1,205 @@
+"""What each issue touches in memory that several threads see, and in asynchronous registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, substitute, symbols
+from tilefoundry.lower.allocate import slot_bytes
+from tilefoundry.lower.sync.tree import Node, Tree, count, leaves
+from tilefoundry.targets.instructions import TILED
+from tilefoundry.tir.effects import Effects, effects
+from tilefoundry.tir.program import Buffer, Counter, Issue, View
+
+MATRIX = ("ldmatrix", "stmatrix")
+
+
+@dataclass(eq=False)
+class Access:
+    """One operand of one issue: a window of ``store``, which several buffers may share.
+
+    ``engine`` says how it completes (:class:`tilefoundry.tir.effects.Effects`), ``role``
+    tells a matrix product's accumulator (``acc``) from its operands.
+    """
+
+    node: Node
+    view: View
+    store: int
+    write: bool
+    read: bool
+    engine: str
+    proxy: str
+    role: str = ""
+
+    @property
+    def mask(self) -> int:
+        return self.node.mask
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.view.buffer
+
+    @property
+    def fills(self) -> bool:
+        """An asynchronous fill: its end is seen on an mbarrier only."""
+        return self.engine == "mbarrier" and self.write
+
+
+def completes_alone(node: Node) -> bool:
+    """A copy that completes on an mbarrier."""
+    return isinstance(node.stmt, Issue) and effects(node.stmt).completion == "mbarrier"
+
+
+class Accesses:
+    """All accesses of a kernel, per store of shared memory, and those to registers."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        target = tree.func.target
+        inner = target.levels[-1]
+        levels = {name: s.level for name, s in target.storages.items()}
+        self.private = {n for n, level in levels.items() if level == inner}
+        self.shared = {n for n, level in levels.items() if level not in (None, inner)}
+        self._stores = _stores([b for b in tree.func.buffers if b.storage in self.shared])
+        self.effects: dict[Node, Effects] = {}
+        self.of: dict[Node, list[Access]] = {}
+        self.stores: dict[int, list[Access]] = {}
+        for node in leaves(tree):
+            self._add(node)
+
+    def _add(self, node: Node) -> None:
+        issue = node.stmt
+        assert isinstance(issue, Issue)
+        effect = self.effects[node] = effects(issue)
+        made: list[Access] = []
+        written = {v.buffer for v in issue.writes}
+        for n, view in enumerate(issue.reads):
+            if isinstance(view, View) and not (issue.instr == TILED and n == 0):
+                made += self._access(node, view, effect, False, True, "operand")
+        for view in issue.writes:
+            again = view.buffer in written and any(
+                isinstance(r, View) and r.buffer is view.buffer for r in issue.reads
+            )
+            made += self._access(node, view, effect, True, again, "acc")
+        self.of[node] = made
+        for access in made:
+            if access.buffer.storage in self.shared:
+                self.stores.setdefault(access.store, []).append(access)
+
+    def _access(
+        self, node: Node, view: View, effect: Effects, write: bool, read: bool, role: str
+    ) -> list[Access]:
+        buffer = view.buffer
+        if buffer.storage in self.shared:
+            store = self._stores.setdefault(buffer, id(buffer))
+            return [Access(node, view, store, write, read, effect.completion, effect.proxy, role)]
+        if buffer.storage in self.private:
+            engine = effect.completion if effect.completion == "wgmma" else "none"
+            return [Access(node, view, id(buffer), write, read, engine, "generic", role)]
+        return []
+
+
+def _stores(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
+    """One number for all buffers that overlap, directly or through others."""
+    spans = [(o, o + slot_bytes(b), b) for b in buffers for o in b.offsets]
+    store = {b: id(b) for b in buffers}
+    for n, (lo, hi, a) in enumerate(spans):
+        for start, stop, b in spans[n + 1 :]:
+            if lo < stop and start < hi and store[a] != store[b]:
+                old, new = store[b], store[a]
+                store = {x: new if s == old else s for x, s in store.items()}
+    return store
+
+
+def bytes_of(view: View) -> int:
+    """Bytes of a window in shared memory."""
+    return prod(view.shape) * view.dtype.bits // 8
+
+
+def apart(a: Access, b: Access, same_time: bool) -> bool:
+    """The windows have no element in common: at any time, or (``same_time``) while the
+    loops around both have the same values."""
+    if a.buffer is not b.buffer:
+        return False
+    one, two = _box(a.view), _box(b.view)
+    if one is None or two is None:
+        return False
+    for (start, extent), (other, length) in zip(one, two, strict=True):
+        if not same_time and (_varies(start) or _varies(other)):
+            continue
+        lo, hi = bounds(other - start)
+        if lo >= extent or -hi >= length:
+            return True
+    return False
+
+
+def _box(view: View) -> list[tuple[Dim, int]] | None:
+    """Start and extent of a window per axis of its buffer."""
+    starts = view.starts
+    if starts is None:
+        return None
+    used = iter(e for e in view.shape if e != 1)
+    zero: dict[Sym, Dim] = dict.fromkeys(view.vars, 0)
+    return [
+        (s, 1 if place == substitute(place, zero) else next(used))
+        for s, place in zip(starts, view.index, strict=True)
+    ]
+
+
+def _varies(x: Dim) -> bool:
+    return any(isinstance(s, (LoopVar, Counter)) for s in symbols(x))
+
+
+def handed(a: Access, b: Access, same_time: bool) -> str:
+    """How far apart the threads are that touch one element in ``a`` and then in ``b``:
+    ``thread`` the same one, ``warp`` the same warp, ``role`` any of the participants."""
+    if a.mask != b.mask or a.engine != "none" or b.engine != "none":
+        return "role"
+    if a.node is b.node and not _depends(a.view):
+        return _reach(a, b) if _matrix(a) else "thread"
+    mine, other = _registers(a), _registers(b)
+    if mine is None or other is None or not same_place(a.view, b.view):
+        return "role"
+    if not same_time and (_depends(a.view) or _depends(b.view)):
+        return "role"
+    one, two = mine.buffer, other.buffer
+    same = one.shape == two.shape and one.layout == two.layout and same_place(mine, other)
+    if not same or mine.slot != other.slot or one.layout is None:
+        return "role"
+    units = prod(x.extent for x in set(one.layout.split_axes))
+    if units != count(a.mask) or one.layout.partial:
+        return "role"
+    return _reach(a, b)
+
+
+def _matrix(a: Access) -> bool:
+    return isinstance(a.node.stmt, Issue) and a.node.stmt.instr in MATRIX
+
+
+def _reach(a: Access, b: Access) -> str:
+    # lanes exchange what they hold in ldmatrix and stmatrix
+    return "warp" if _matrix(a) or _matrix(b) else "thread"
+
+
+def _depends(view: View) -> bool:
+    return any(_varies(x) for x in (*view.index, view.slot))
+
+
+def _registers(a: Access) -> View | None:
+    """The register side of a copy."""
+    issue = a.node.stmt
+    assert isinstance(issue, Issue)
+    if issue.instr not in ("copy", *MATRIX):
+        return None
+    sides = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View) and v is not a.view]
+    return sides[0] if len(sides) == 1 and sides[0].buffer.layout is not None else None
+
+
+def same_place(a: View, b: View) -> bool:
+    """Element by element the same place of the same slot of equal buffers."""
+    if a.shape != b.shape or a.slot != b.slot:
+        return False
+    names: dict[Sym, Dim] = {v: w.expr() for v, w in zip(b.vars, a.vars, strict=True)}
+    return a.index == tuple(substitute(x, names) for x in b.index)

@@ -1,0 +1,293 @@
+"""Which accesses of disjoint roles, and which asynchronous fills, others must wait for.
+
+A store of shared memory is looked at level by level, innermost loop first. At one level its
+touches are the statements of that loop's body that touch it, a whole inner loop being one
+statement. Touches that conflict and lie in different statements need an edge: forward within
+an iteration, or backward from ``slots`` iterations before. An edge is left out where others
+imply it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilefoundry.ir.expr import Dim, bounds, symbols
+from tilefoundry.ir.mesh import Coord
+from tilefoundry.lower.rings import counter_of, ring_count
+from tilefoundry.lower.sync.access import Access, Accesses, apart
+from tilefoundry.lower.sync.tree import Node, Tree
+from tilefoundry.tir.program import Counter, For, When
+
+FORWARD, BACKWARD = 0, 1
+
+
+@dataclass(eq=False)
+class Touch:
+    """What one role does to a store in one statement of a level."""
+
+    item: Node
+    mask: int
+    store: int
+    accesses: list[Access] = field(default_factory=lambda: list[Access]())
+    fills: list[Access] = field(default_factory=lambda: list[Access]())
+    """Asynchronous fills that its own threads have not waited for when it is over."""
+
+    @property
+    def write(self) -> bool:
+        return any(a.write for a in self.accesses)
+
+    @property
+    def plain(self) -> list[Access]:
+        return [a for a in self.accesses if a not in self.fills]
+
+
+@dataclass(eq=False)
+class Edge:
+    """``target`` waits for ``source``, of this iteration or ``slots`` iterations before."""
+
+    source: Touch
+    target: Touch
+    direction: int
+
+
+@dataclass(eq=False)
+class Level:
+    """A loop's body, or the kernel's (``loop`` None), for one store: a ring of ``slots``."""
+
+    loop: Node | None
+    store: int
+    slots: int
+    count: Dim
+    touches: list[Touch]
+    edges: list[Edge] = field(default_factory=lambda: list[Edge]())
+
+
+class Counts:
+    """Running counts of loops; a counter is made where no expression counts."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.counters = {
+            n.stmt.var: found
+            for n in tree.walk()
+            if isinstance(n.stmt, For) and (found := counter_of(n.stmt)) is not None
+        }
+        self.made: dict[Node, Counter] = {}
+
+    def of(self, loop: Node | None) -> Dim:
+        """0 in the first of all iterations of ``loop``, one more in each that follows."""
+        if loop is None:
+            return 0
+        around: list[For] = [n.stmt for n in (*loop.loops, loop)]  # type: ignore[misc]
+        found = ring_count(around, self.counters)
+        if found is None:
+            made = self.counters[around[-1].var] = Counter(f"{around[-1].var.name}_count")
+            self.made[loop] = made
+            found = made.expr()
+        return found
+
+    def peek(self, loop: Node) -> Dim | None:
+        """The count if it needs no new counter."""
+        return ring_count([n.stmt for n in (*loop.loops, loop)], self.counters)  # type: ignore[misc]
+
+
+def ring_of(accesses: Sequence[Access], counts: Counts) -> tuple[Node | None, int]:
+    """The loop whose iterations all of a store's accesses count slots by, and the slots:
+    (None, 1) where it is no ring or not one that can be followed."""
+    first = accesses[0]
+    buffer = first.buffer
+    if buffer.slots == 1 or any(
+        a.buffer is not buffer or a.view.slot != first.view.slot for a in accesses
+    ):
+        return None, 1
+    shared = [n for n in first.node.loops if all(n in a.node.loops for a in accesses)]
+    for loop in reversed(shared):
+        count = counts.peek(loop)
+        if count is not None and count % buffer.slots == first.view.slot:
+            return loop, buffer.slots
+    return None, 1
+
+
+def item_at(node: Node, loop: Node | None) -> Node:
+    """The statement of the body of ``loop`` that holds ``node``: an inner loop or test, or
+    the node itself."""
+    item = node
+    for above in node.above():
+        if above is loop:
+            break
+        if isinstance(above.stmt, (For, When)):
+            item = above
+    return item
+
+
+class Edges:
+    """All levels of all stores, and what is ordered by their edges."""
+
+    def __init__(self, tree: Tree, accesses: Accesses, counts: Counts) -> None:
+        self.counts = counts
+        self.levels: list[Level] = []
+        self.forward: set[tuple[Access, Access]] = set()
+        """(a, b): a of an iteration is over for all threads before b of that iteration."""
+        self.backward: set[tuple[Access, Access]] = set()
+        """(a, b): the last a on the same slot before this iteration is over before b."""
+        self.rings: dict[int, tuple[Node | None, int]] = {}
+        loops: list[Node | None] = [n for n in tree.walk() if isinstance(n.stmt, For)]
+        loops.sort(key=lambda n: -len(n.loops))  # type: ignore[union-attr]
+        for store, found in accesses.stores.items():
+            self.rings[store] = self._ring(store, found)
+        for loop in (*loops, None):
+            for store, found in accesses.stores.items():
+                self._level(loop, store, found)
+
+    def _ring(self, store: int, found: Sequence[Access]) -> tuple[Node | None, int]:
+        return ring_of(found, self.counts)
+
+    def _slots(self, loop: Node | None, store: int, inside: Sequence[Access]) -> int:
+        ring, slots = self.rings[store]
+        if ring is None and loop is not None:  # buffers laid over each other: each its own ring
+            ring, slots = ring_of(inside, self.counts)
+        return slots if loop is not None and ring is loop else 1
+
+    def _level(self, loop: Node | None, store: int, found: Sequence[Access]) -> None:
+        inside = [a for a in found if loop is None or loop in a.node.loops]
+        touches: dict[tuple[Node, int], Touch] = {}
+        for a in sorted(inside, key=lambda a: a.node.at):
+            item = item_at(a.node, loop)
+            key = item, a.mask
+            if key not in touches:
+                touches[key] = Touch(item, a.mask, store)
+            touches[key].accesses.append(a)
+        made = list(touches.values())
+        for touch in made:
+            touch.fills = [a for a in touch.accesses if a.fills and not self._seen(a, touch)]
+        if not any(t.write for t in made):
+            return
+        if len({t.item for t in made}) < 2:
+            return
+        level = Level(loop, store, self._slots(loop, store, inside), 0, made)
+        _Solver(self, level).run()
+        if level.edges:
+            self.levels.append(level)
+
+    def _seen(self, fill: Access, touch: Touch) -> bool:
+        """The role of ``touch`` waits for ``fill`` inside of it."""
+        return any((fill, b) in self.forward for b in touch.accesses)
+
+
+class _Solver:
+    """Edges of one level: iteration i - slots, then iteration i, every edge once."""
+
+    def __init__(self, edges: Edges, level: Level) -> None:
+        self.edges = edges
+        self.level = level
+        n = len(level.touches)
+        self.known: list[set[int]] = [set() for _ in range(2 * n)]
+        """Per copy of a touch, the copies that are over for all threads before it starts."""
+
+    def run(self) -> None:
+        level, n = self.level, len(self.level.touches)
+        forward = self._pass(0)
+        back: list[tuple[int, int]] = []
+        if level.loop is not None:
+            count = self.edges.counts.peek(level.loop)
+            hi = float("inf") if count is None else bounds(count)[1]
+            if hi >= level.slots:
+                back = [(u, t) for u, t in self._pass(n) if u < n]
+        touches = level.touches
+        level.edges = [Edge(touches[u], touches[t], FORWARD) for u, t in forward]
+        level.edges += [Edge(touches[u], touches[t - n], BACKWARD) for u, t in back]
+        if level.edges:
+            level.count = self.edges.counts.of(level.loop)
+        self._record(bool(back))
+
+    def _pass(self, base: int) -> list[tuple[int, int]]:
+        n = len(self.level.touches)
+        out: list[tuple[int, int]] = []
+        for t in range(base, base + n):
+            known = self.known[t]
+            for v in range(t):
+                if self._touch(v).mask & self._touch(t).mask == self._touch(t).mask:
+                    known |= self.known[v] | self._inside(v, t)
+            for u in reversed(range(t)):
+                if u not in known and self._needs(u, t):
+                    out.append((u, t))
+                    known |= {u} | self._over(u)
+        return out
+
+    def _touch(self, index: int) -> Touch:
+        return self.level.touches[index % len(self.level.touches)]
+
+    def _over(self, u: int) -> set[int]:
+        """Copies that are over once touch ``u`` has signalled its end."""
+        touch = self._touch(u)
+        out = set(self.known[u])
+        if touch.fills:
+            return out
+        for v in range(u + 1):
+            other = self._touch(v)
+            if other.mask & touch.mask == other.mask:
+                if not other.fills:
+                    out |= {v}
+                out |= self.known[v] | self._inside(v, u)
+        return out
+
+    def _inside(self, v: int, t: int) -> set[int]:
+        """Touches of the same inner loop as ``v`` that each end before it, known once it is
+        over."""
+        n = len(self.level.touches)
+        copy, one = v // n * n, self._touch(v)
+        out: set[int] = set()
+        for w in range(copy, copy + n):
+            other = self._touch(w)
+            if w != v and other.item is one.item and w < t and _inner(self.edges, other, one):
+                out.add(w)
+        return out
+
+    def _needs(self, u: int, t: int) -> bool:
+        n = len(self.level.touches)
+        one, two = self._touch(u), self._touch(t)
+        if one.item is two.item or not (one.write or two.write):
+            return False
+        same_iteration = u // n == t // n
+        disjoint = not one.mask & two.mask
+        if not disjoint and not one.fills:
+            return False
+        same_time = same_iteration and not disjoint
+        return any(
+            (a.write or b.write) and (disjoint or a in one.fills) and not apart(a, b, same_time)
+            for a in one.accesses
+            for b in two.accesses
+        )
+
+    def _record(self, cyclic: bool) -> None:
+        n = len(self.level.touches)
+        for t in range(n):
+            for u in self.known[t]:
+                self._pairs(self.edges.forward, u, t)
+            if cyclic:
+                for u in self.known[t + n]:
+                    if u < n:
+                        self._pairs(self.edges.backward, u, t)
+
+    def _pairs(self, into: set[tuple[Access, Access]], u: int, t: int) -> None:
+        for a in self._touch(u).accesses:
+            for b in self._touch(t).accesses:
+                into.add((a, b))
+
+
+def _inner(edges: Edges, one: Touch, two: Touch) -> bool:
+    return all(any((a, b) in edges.forward for b in two.accesses) for a in one.accesses)
+
+
+def uneven(loop: Node, level: str) -> bool:
+    """The trips of ``loop`` or of one around it may differ between threads of a CTA."""
+    return any(
+        isinstance(s, Coord) and s.axis is not None and s.axis.level == level
+        for n in (*loop.loops, loop)
+        for x in (n.stmt.start, n.stmt.stop, n.stmt.step)  # type: ignore[union-attr]
+        for s in symbols(x)
+    )
+
+
+__all__ = ["BACKWARD", "FORWARD", "Counts", "Edge", "Edges", "Level", "Touch", "uneven"]

@@ -1,0 +1,413 @@
+"""The edges between roles as mbarriers: declarations, waits, signals and the bytes expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import Dim, bounds, substitute
+from tilefoundry.lower.rings import trips
+from tilefoundry.lower.sync.access import Access, Accesses, bytes_of
+from tilefoundry.lower.sync.edges import BACKWARD, FORWARD, Edge, Edges, Level, Touch, uneven
+from tilefoundry.lower.sync.tree import GROUP, WARP, Node, Signal, Tree, within_parts
+from tilefoundry.tir.program import Barrier, Counter, For, Issue, Sync, When
+
+FILL, FREE = "filled", "free"
+
+
+@dataclass(eq=False)
+class Channel:
+    """One barrier per slot: ``sources`` signal it, ``waits`` wait for it."""
+
+    level: Level
+    kind: str
+    sources: list[Touch] = field(default_factory=lambda: list[Touch]())
+    waits: list[tuple[Touch, int]] = field(default_factory=lambda: list[tuple[Touch, int]]())
+    barrier: Barrier | None = None
+
+    @property
+    def place(self) -> object:
+        """What channels have in common that share their counting."""
+        return self.level.loop, self.level.slots
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How one role arrives: ``count`` arrivals per phase by ``kind``."""
+
+    kind: str
+    every: int
+    count: int
+    warp: bool = False
+
+
+class Handoffs:
+    """Puts the waits and signals of all edges into the tree."""
+
+    def __init__(self, tree: Tree, accesses: Accesses, edges: Edges) -> None:
+        self.tree = tree
+        self.accesses = accesses
+        self.edges = edges
+        self.barriers: list[Barrier] = []
+        self.attrs: dict[Node, dict[str, Any]] = {}
+        self.asked: set[Access] = set()
+        """cp.async fills whose end a barrier is told of directly."""
+        self._names: set[str] = set()
+
+    def run(self) -> None:
+        channels: list[Channel] = []
+        for level in self.edges.levels:
+            channels += self._channels(level)
+        channels += self._alone(channels)
+        channels = self._merged(channels)
+        channels.sort(key=lambda c: min(t.item.at for t in c.sources + [w for w, _ in c.waits]))
+        for channel in channels:
+            self._declare(channel)
+        for channel in channels:
+            self._wait(channel)
+        for channel in channels:
+            self._signal(channel)
+
+    # Channels
+
+    def _channels(self, level: Level) -> list[Channel]:
+        """Writes tell who touches next; reads tell the next write."""
+        filled: dict[Touch, Channel] = {}
+        freed: dict[tuple[Touch, int], Channel] = {}
+        for edge in level.edges:
+            if edge.source.write:
+                channel = filled.setdefault(edge.source, Channel(level, FILL, [edge.source]))
+                channel.waits.append((edge.target, edge.direction))
+            else:
+                key = edge.target, edge.direction
+                channel = freed.setdefault(key, Channel(level, FREE, [], [key]))
+                channel.sources.append(edge.source)
+        return [*filled.values(), *freed.values()]
+
+    def _alone(self, channels: Sequence[Channel]) -> list[Channel]:
+        """Fills that no one waits for: their own role does."""
+        told = {a for c in channels if c.kind == FILL for t in c.sources for a in t.fills}
+        out: list[Channel] = []
+        for found in self.accesses.stores.values():
+            for a in found:
+                if a.fills and a not in told:
+                    loop = a.node.loops[-1] if a.node.loops else None
+                    touch = Touch(a.node, a.mask, a.store, [a], [a])
+                    level = Level(loop, a.store, 1, self.edges.counts.of(loop), [touch])
+                    out.append(Channel(level, FILL, [touch]))
+        return out
+
+    def _merged(self, channels: Sequence[Channel]) -> list[Channel]:
+        """Channels whose fills follow each other directly and have the same readers are one,
+        as are the signals by which those readers give the slots back."""
+        runs = self._runs()
+
+        def items(touches: Sequence[Touch]) -> frozenset[object]:
+            return frozenset((t.item, t.mask, *(a.node for a in t.accesses)) for t in touches)
+
+        def group(touches: Sequence[Touch]) -> object:
+            return frozenset(
+                runs.get(t.item, t) if t.write and len(t.accesses) == 1 else t for t in touches
+            )
+
+        made: dict[object, Channel] = {}
+        for channel in channels:
+            waiting = [t for t, _ in channel.waits]
+            if channel.kind == FILL:
+                who = group(channel.sources), items(waiting)
+            else:
+                who = items(channel.sources), group(waiting)
+            when = frozenset((t.item.at if channel.kind == FILL else 0, d)
+                             for t, d in channel.waits)  # fmt: skip
+            key = channel.kind, channel.place, channel.level.count, who, when
+            known = made.setdefault(key, channel)
+            if known is not channel:
+                known.sources += channel.sources
+                known.waits += channel.waits
+        return list(made.values())
+
+    def _runs(self) -> dict[Node, tuple[Node, str]]:
+        """Fills of shared memory that directly follow each other, as their first."""
+        out: dict[Node, tuple[Node, str]] = {}
+        last: tuple[Node, str] | None = None
+        previous: Node | None = None
+        for node in self.tree.walk():
+            filled = [a for a in self.accesses.of.get(node, ()) if self._filling(a)]
+            if not filled:
+                last = None
+                continue
+            follows = previous is not None and previous.block is node.block
+            if last is None or not follows or last[1] != filled[0].engine:
+                last = node, filled[0].engine
+            previous = node
+            out[node] = last
+        return out
+
+    def _filling(self, a: Access) -> bool:
+        return a.write and not a.read and a.store in self.accesses.stores
+
+    # Declaration
+
+    def _declare(self, channel: Channel) -> None:
+        loop = channel.level.loop
+        if loop is not None and uneven(loop, self.tree.level):
+            assert isinstance(loop.stmt, For)
+            refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
+        total = 0
+        for touch in self._signallers(channel):
+            if touch.fills:
+                total += 1
+            if self._plain(touch):
+                total += self._arrival(channel, touch).count
+        stored = channel.sources if channel.kind == FILL else [t for t, _ in channel.waits]
+        first = next(a for t in stored for a in t.accesses if a.store == t.store)
+        name = self._fresh(f"{first.buffer.name}_{'full' if channel.kind == FILL else 'empty'}")
+        channel.barrier = Barrier(name, channel.level.slots, total)
+        self.barriers.append(channel.barrier)
+
+    def _fresh(self, name: str) -> str:
+        made, n = name, 2
+        while made in self._names:
+            made, n = f"{name}_{n}", n + 1
+        self._names.add(made)
+        return made
+
+    def _signallers(self, channel: Channel) -> list[Touch]:
+        """The touches that signal: of several merged ones of a role, the last, for all."""
+        out: dict[tuple[int, bool], Touch] = {}
+        for touch in channel.sources:
+            key = touch.mask, bool(touch.fills)
+            known = out.get(key)
+            if known is None or (touch.item.at > known.item.at and not touch.fills):
+                out[key] = touch
+        return list(out.values())
+
+    def _plain(self, touch: Touch) -> list[Access]:
+        return [a for a in touch.accesses if not a.fills]
+
+    def _own(self, channel: Channel, touch: Touch) -> list[Access]:
+        """All that the role of ``touch`` does to the channel's stores at its level."""
+        stores = {t.store for t in channel.sources}
+        levels = [x for x in self.edges.levels if x.loop is channel.level.loop]
+        return [
+            a
+            for level in levels
+            if level.store in stores
+            for t in level.touches
+            if t.mask & touch.mask == t.mask
+            for a in t.accesses
+            if not a.fills
+        ]
+
+    def _others(self, channel: Channel, touch: Touch) -> list[Access]:
+        stores = {t.store for t in channel.sources}
+        return [a for s in stores for a in self.accesses.stores[s] if a.mask & touch.mask != a.mask]
+
+    def _arrival(self, channel: Channel, touch: Touch) -> Arrival:
+        units = self._units(touch.mask)
+        own = self._own(channel, touch)
+        engines = {a.engine for a in own}
+        reach = self._others(channel, touch)
+        if engines == {"bulk"}:
+            return Arrival("arrive", len(units), 1)
+        if engines == {"wgmma"} and within_parts(units, GROUP):
+            return Arrival("arrive", GROUP, len(units) // GROUP)
+        if engines == {"async"} and all(a.proxy == "generic" for a in reach):
+            self.asked |= set(own)
+            return Arrival("async_arrive", 0, len(units))
+        if within_parts(units, WARP):
+            return Arrival("arrive", WARP, len(units) // WARP, warp=True)
+        return Arrival("arrive", 1, len(units))
+
+    def _units(self, mask: int) -> list[int]:
+        scope = self.tree.scopes.get(mask)
+        mesh = scope.mesh if scope is not None else self.tree.root.mesh
+        if not mesh.at(self.tree.level):
+            return list(range(self.tree.threads))
+        return mesh.units(self.tree.level)
+
+    # Waits
+
+    def _wait(self, channel: Channel) -> None:
+        level, barrier = channel.level, channel.barrier
+        slots = level.slots
+        done: set[tuple[Node, int, int]] = set()
+        for touch, direction in sorted(channel.waits, key=lambda w: w[0].item.at):
+            first = self._first(channel, touch)
+            if any((first, touch.mask, d) in done for d in (FORWARD, direction)):
+                continue
+            if channel.kind == FILL and direction == BACKWARD and self._forward(channel, touch):
+                continue
+            done.add((first, touch.mask, direction))
+            turn = level.count // slots + (1 if direction == BACKWARD else 0)
+            wait = Sync(
+                "wait", barrier=barrier, slot=level.count % slots, parity=turn % 2,
+                why=self._why(channel),
+            )  # fmt: skip
+            self.tree.before(first, touch.mask, wait)
+
+    def _forward(self, channel: Channel, touch: Touch) -> bool:
+        return any(t is touch and d == FORWARD for t, d in channel.waits)
+
+    def _first(self, channel: Channel, touch: Touch) -> Node:
+        """Where the role of ``touch`` waits: before the first of merged fills."""
+        if channel.kind == FILL:
+            return touch.item
+        mine = [t.item for t, _ in channel.waits if t.mask == touch.mask]
+        return min(mine, key=lambda n: n.at)
+
+    def _why(self, channel: Channel) -> str:
+        stored = channel.sources if channel.kind == FILL else [t for t, _ in channel.waits]
+        names = dict.fromkeys(a.buffer.name for t in stored for a in t.accesses)
+        return f"{', '.join(names)} {channel.kind}"
+
+    # Signals
+
+    def _signal(self, channel: Channel) -> None:
+        fills = [t for t in channel.sources if t.fills]
+        if fills:
+            self._expect(channel, fills)
+        for touch in self._signallers(channel):
+            if self._plain(touch):
+                self._arrive(channel, touch)
+
+    def _expect(self, channel: Channel, touches: Sequence[Touch]) -> None:
+        """One arrival that expects the bytes of all fills, before the first of them."""
+        level = channel.level
+        barrier, slot = channel.barrier, level.count % level.slots
+        assert barrier is not None
+        total = 0
+        for fill in (a for t in touches for a in t.fills):
+            issue = fill.node.stmt
+            assert isinstance(issue, Issue)
+            if fill.node in self.attrs:
+                refuse("sync-fill-levels", issue.span, name=fill.buffer.name)
+            self.attrs[fill.node] = {"barrier": barrier, "slot": slot}
+            total += bytes_of(fill.view) * self._repeats(fill, level)
+        first = min((t for t in touches), key=lambda t: t.item.at)
+        expect = Sync("expect", barrier=barrier, slot=slot, bytes=total, why=self._why(channel))
+        if isinstance(first.item.stmt, When):
+            inside = first.fills[0].node
+            self.tree.before(inside, first.mask, expect)
+            other = Sync("expect", barrier=barrier, slot=slot, bytes=0, why=self._why(channel))
+            self.tree.after(first.item, first.mask, When(1 - first.item.stmt.test, (other,)))
+        else:
+            self.tree.before(first.item, first.mask, expect)
+        if not channel.waits:
+            wait = Sync("wait", barrier=barrier, slot=slot, parity=level.count // level.slots % 2,
+                        why=self._why(channel))  # fmt: skip
+            self.tree.after(touches[-1].item, first.mask, wait)
+
+    def _repeats(self, fill: Access, level: Level) -> int:
+        """How often a fill runs in one iteration of the level."""
+        inner = [n for n in fill.node.loops if level.loop is None or level.loop in n.loops]
+        runs = [trips(n.stmt) for n in inner]  # type: ignore[arg-type]
+        tests = [n for n in fill.node.above() if isinstance(n.stmt, When)]
+        issue = fill.node.stmt
+        assert isinstance(issue, Issue)
+        if not all(isinstance(n, int) for n in runs) or (inner and tests):
+            refuse("sync-fill-levels", issue.span, name=fill.buffer.name)
+        return prod(max(int(n), 0) for n in runs)  # type: ignore[arg-type]
+
+    def _arrive(self, channel: Channel, touch: Touch) -> None:
+        level, barrier = channel.level, channel.barrier
+        how = self._arrival(channel, touch)
+        own = self._own(channel, touch)
+        generic = [a for a in own if a.proxy == "generic"]
+        fence = how.kind == "arrive" and any(
+            b.proxy == "async" and (a.write or b.write)
+            for a in generic
+            for b in self._others(channel, touch)
+        )
+        why = self._why(channel)
+
+        def arrive(slot: Dim) -> Sync:
+            return Sync(how.kind, barrier=barrier, slot=slot, every=how.every, why=why)
+
+        if self._deferred(channel, touch, own):
+            self._later(channel, touch, arrive)
+            return
+        accesses = () if how.kind == "async_arrive" else tuple(own)
+        signal = Signal(accesses, arrive(level.count % level.slots), fence, how.warp)
+        self.tree.after(touch.item, touch.mask, signal)
+
+    # Slots given back one iteration later
+
+    def _deferred(self, channel: Channel, touch: Touch, own: Sequence[Access]) -> bool:
+        """Chained products read the slots: the group of the iteration before is retired
+        while this iteration's runs."""
+        level = channel.level
+        loop = level.loop
+        if channel.kind != FREE or level.slots < 2 or loop is None:
+            return False
+        if any(d != BACKWARD for _, d in channel.waits):
+            return False
+        if any(a.engine != "wgmma" or item_loop(a.node) is not loop for a in own):
+            return False
+        assert loop.body is not None
+        inside = [n for n in self.tree.walk(loop.body) if n in self.accesses.of]
+        products = [n for n in inside if self.accesses.effects[n].completion == "wgmma"
+                    and n.mask & touch.mask]  # fmt: skip
+        if any(item_loop(n) is not loop for n in products):
+            return False
+        chained = {
+            a.buffer: n
+            for n in products
+            for a in self.accesses.of[n]
+            if a.buffer.storage in self.accesses.private
+        }
+        for node in inside:
+            for a in self.accesses.of[node]:
+                if a.buffer in chained and (chained[a.buffer] is not node or a.role != "acc"):
+                    return False
+        return True
+
+    def _later(self, channel: Channel, touch: Touch, arrive: Callable[[Dim], Sync]) -> None:
+        level, loop = channel.level, channel.level.loop
+        assert loop is not None and isinstance(loop.stmt, For)
+        stmt, slots = loop.stmt, level.slots
+        runs = trips(stmt)
+        counted = any(
+            isinstance(c, Counter) and level.count == c.expr()
+            for c in self.edges.counts.counters.values()
+        )
+        last_var = stmt.start + (runs - 1) * stmt.step
+        last = level.count - 1 if counted else substitute(level.count, {stmt.var: last_var})
+        groups = self._groups(loop, touch.mask)
+        why = f"{self._why(channel)[: -len(FREE) - 1]} read one iteration ago"
+        retire = Sync("wgmma_wait", pending=groups, why=why)
+        before = arrive((level.count - 1) % slots)
+        if not isinstance(runs, int) or runs > 1:
+            later = When(stmt.var.expr() - stmt.start, (before,))
+            self.tree.after(touch.item, touch.mask, retire, later)
+        if bounds(runs)[1] <= 0:
+            return
+        end = Sync("wgmma_wait", pending=0, why=f"{self._why(channel)[: -len(FREE) - 1]} read")
+        self.tree.after(loop, touch.mask, end)
+        tail = arrive(last % slots)
+        if bounds(runs)[0] > 0:
+            self.tree.after(loop, touch.mask, tail)
+        else:
+            self.tree.after(loop, touch.mask, When(stmt.stop - stmt.start, (tail,)))
+
+    def _groups(self, loop: Node, mask: int) -> int:
+        """Matrix products of the threads of ``mask`` in an iteration, each a group."""
+        assert loop.body is not None
+        found = (self.accesses.effects.get(n) for n in self.tree.walk(loop.body) if n.mask & mask)
+        return sum(e is not None and e.completion == "wgmma" for e in found)
+
+
+def item_loop(node: Node) -> Node | None:
+    """The innermost loop around ``node``, None if a test stands between."""
+    for above in node.above():
+        if isinstance(above.stmt, When):
+            return None
+        if isinstance(above.stmt, For):
+            return above
+    return None
+
+
+__all__ = ["Channel", "Edge", "Handoffs"]

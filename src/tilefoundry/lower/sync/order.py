@@ -1,0 +1,439 @@
+"""Order inside roles: completion, proxy fences and barriers where a conflict first needs them.
+
+The kernel is walked in program order with the accesses that a later one may still conflict
+with. A loop is walked until nothing new is pending at its back edge, so that conflicts over
+it are seen; a ring's accesses age by one with each iteration and conflict again after
+``slots`` of them. What is found missing becomes a :class:`~tilefoundry.lower.sync.tree.Gate`
+directly before the statement, or before the outermost loop around it that does not hold the
+earlier access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from tilefoundry.diag import refuse
+from tilefoundry.lower.rings import trips
+from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
+from tilefoundry.lower.sync.edges import Edges, uneven
+from tilefoundry.lower.sync.tree import (
+    WARP,
+    Block,
+    Gate,
+    Node,
+    Signal,
+    Tree,
+    common,
+    count,
+    one_warp,
+)
+from tilefoundry.tir.program import For, Issue, Sync, When, With
+
+GROUPED = ("wgmma", "async", "bulk")
+"""Engines whose work is waited for by groups."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An access that a later one may conflict with.
+
+    ``open``: threads that have not waited for its end; ``since``: groups closed after its
+    own, at least; ``fenced``: its threads fenced it for the asynchronous proxy; ``ordered``
+    and ``ordered_async``: threads whose later accesses of each proxy come after it;
+    ``warped``: so do those of its own warp; ``fresh``: of the current iteration.
+    """
+
+    access: Access
+    open: int = 0
+    since: int = 0
+    fenced: bool = False
+    ordered: int = 0
+    ordered_async: int = 0
+    warped: bool = False
+    fresh: bool = True
+
+    def join(self, other: Pending) -> Pending:
+        return Pending(
+            self.access,
+            self.open | other.open,
+            min(self.since, other.since),
+            self.fenced and other.fenced,
+            self.ordered & other.ordered,
+            self.ordered_async & other.ordered_async,
+            self.warped and other.warped,
+            self.fresh and other.fresh,
+        )
+
+
+State: TypeAlias = dict[tuple[Access, int], Pending]
+"""By access and age in iterations of its ring."""
+
+
+class _Again(Exception):
+    """A gate was put before statements that were already walked."""
+
+
+class Order:
+    """Puts gates before the statements of ``tree`` that need them."""
+
+    def __init__(self, tree: Tree, accesses: Accesses, edges: Edges, asked: set[Access]) -> None:
+        self.tree = tree
+        self.accesses = accesses
+        self.edges = edges
+        self.committed = {
+            n
+            for n, effect in accesses.effects.items()
+            if effect.completion == "bulk"
+            or (effect.completion == "async" and not set(accesses.of[n]) <= asked)
+        }
+        """Copies whose groups are closed."""
+        self.early: set[Access] = set()
+        """Accesses fenced at the first barrier, as an asynchronous access follows later."""
+        self.needed: set[Node] = set()
+        """Waits of the protocol between roles that found something to wait for."""
+
+    def run(self) -> None:
+        while True:
+            try:
+                self._block(self.tree.root, {})
+            except _Again:
+                continue
+            return
+
+    def _clear(self) -> None:
+        for node in self.tree.walk():
+            node.gate = None
+
+    # The walk
+
+    def _block(self, block: Block, state: State) -> State:
+        for node in block.nodes:
+            if node.gate is not None:
+                self._pass(node.gate, state)
+            stmt = node.stmt
+            if isinstance(stmt, Issue):
+                self._issue(node, state)
+            elif isinstance(stmt, Signal):
+                self._signal(node, stmt, state)
+            elif isinstance(stmt, Sync):
+                if stmt.kind == "wgmma_wait" and self._retire(
+                    state, "wgmma", node.mask, stmt.pending
+                ):
+                    self.needed.add(node)
+            elif isinstance(stmt, With):
+                assert node.body is not None
+                state = self._block(node.body, state)
+            elif isinstance(stmt, When):
+                assert node.body is not None
+                state = _join(state, self._block(node.body, dict(state)))
+            elif isinstance(stmt, For):
+                state = self._loop(node, stmt, state)
+        return state
+
+    def _loop(self, node: Node, stmt: For, entry: State) -> State:
+        runs = trips(stmt)
+        assert node.body is not None
+        if isinstance(runs, int) and runs <= 0:
+            return entry
+        at = entry
+        while True:
+            end = self._block(node.body, self._step(node, at))
+            if runs == 1:
+                return end
+            around = _join(entry, end)
+            if around == at:
+                return end if isinstance(runs, int) else around
+            at = around
+
+    def _step(self, loop: Node, state: State) -> State:
+        """One iteration more: rings age, what the loop did before is no longer fresh."""
+        out: State = {}
+        for (access, age), one in state.items():
+            ring, slots = self.edges.rings.get(access.store, (None, 1))
+            if ring is loop:
+                age = (age + 1) % slots
+            if one.fresh and loop in access.node.loops:
+                one = replace(one, fresh=False)
+            key = access, age
+            out[key] = out[key].join(one) if key in out else one
+        return out
+
+    # Statements
+
+    def _issue(self, node: Node, state: State) -> None:
+        effect = self.accesses.effects[node]
+        if effect.collective:
+            self._meet(state, node.mask)
+        mine = self.accesses.of[node]
+        for access in mine:
+            for key in list(state):
+                one = state.get(key)
+                if one is not None and one.access.store == access.store and key[1] == 0:
+                    self._check(one, access, node, state)
+        if effect.completion in GROUPED:
+            for access in mine:
+                self._record(access, state)
+            if self.closes(node):
+                self._close(state, effect.completion, node.mask, mine)
+        else:
+            for access in mine:
+                self._record(access, state)
+
+    def _record(self, access: Access, state: State) -> None:
+        private = access.buffer.storage in self.accesses.private
+        if access.fills or (private and access.engine != "wgmma"):
+            return
+        grouped = access.engine in GROUPED
+        state[access, 0] = Pending(access, open=access.mask if grouped else 0)
+
+    def closes(self, node: Node) -> bool:
+        """A group ends with this copy: the next statement is not such a copy."""
+        effect = self.accesses.effects[node]
+        if effect.completion == "wgmma":
+            return True
+        if node not in self.committed:
+            return False
+        nodes = node.block.nodes
+        at = nodes.index(node) + 1
+        if at == len(nodes) or nodes[at].gate is not None:
+            return True
+        other = self.accesses.effects.get(nodes[at])
+        return other is None or other.completion != effect.completion
+
+    def _close(self, state: State, engine: str, mask: int, mine: list[Access]) -> None:
+        run = {a for a in mine}
+        if engine != "wgmma":  # all copies of the run that ends here
+            node = mine[0].node if mine else None
+            nodes = node.block.nodes if node is not None else []
+            at = nodes.index(node) if node is not None else 0
+            while at and not self._starts(nodes[at]):
+                at -= 1
+                run |= set(self.accesses.of.get(nodes[at], ()))
+        for key, one in state.items():
+            earlier = one.access not in run or key[1]
+            if one.access.engine == engine and one.open & mask and earlier:
+                state[key] = replace(one, since=one.since + 1)
+
+    def _starts(self, node: Node) -> bool:
+        nodes = node.block.nodes
+        at = nodes.index(node)
+        if at == 0 or node.gate is not None:
+            return True
+        before = self.accesses.effects.get(nodes[at - 1])
+        return before is None or before.completion != self.accesses.effects[node].completion
+
+    def _signal(self, node: Node, signal: Signal, state: State) -> None:
+        for (access, age), one in list(state.items()):
+            if age or access not in signal.accesses:
+                continue
+            if one.open & node.mask:
+                self._gate(node, node, state).waits[self._wait_of(one)] = min(
+                    one.since, self._gate(node, node, state).waits.get(self._wait_of(one), 1 << 30)
+                )
+                self._commit(one)
+                self._pass_waits(node.gate, state)
+            if signal.fence and access.proxy == "generic" and access.mask & node.mask:
+                found = state[access, age]
+                state[access, age] = replace(found, fenced=True, ordered_async=0)
+
+    @staticmethod
+    def _wait_of(one: Pending) -> tuple[str, int]:
+        return one.access.engine, one.access.mask
+
+    def _commit(self, one: Pending) -> None:
+        node = one.access.node
+        if one.access.engine == "async" and node not in self.committed:
+            self.committed |= {
+                n for n, e in self.accesses.effects.items() if e.completion == "async"
+            }
+            self._clear()
+            raise _Again
+
+    # One pair
+
+    def _check(self, one: Pending, y: Access, node: Node, state: State) -> None:
+        x = one.access
+        if not (x.write or y.write) or not x.mask & y.mask:
+            return
+        if y.buffer.storage in self.accesses.private:
+            if one.open & y.mask and not _chained(x, y):
+                self._want(one, y, node, state, fence=False, meet="")
+            return
+        if apart(x, y, one.fresh):
+            return
+        fence = x.proxy == "generic" and y.proxy == "async"
+        pairs = self.edges.forward if one.fresh else self.edges.backward
+        if (x, y) in pairs and not fence:
+            return
+        meet = self._meeting(one, y)
+        met = one.ordered & y.mask == y.mask and count(x.mask) > 1
+        if fence and not one.fenced and met and x not in self.early:
+            self.early.add(x)
+            self._clear()
+            raise _Again
+        if one.open or (fence and not one.fenced) or meet:
+            self._want(one, y, node, state, fence and not one.fenced, meet)
+
+    def _meeting(self, one: Pending, y: Access) -> str:
+        """Which barrier must stand between the two: none, ``warp`` or ``role``."""
+        x = one.access
+        if count(x.mask | y.mask) == 1:
+            return ""
+        effect, other = self.accesses.effects[x.node], self.accesses.effects[y.node]
+        if effect.elected and other.elected and x.mask == y.mask:
+            return ""
+        seen = one.ordered_async if y.proxy == "async" else one.ordered
+        if seen & y.mask == y.mask and not one.open:
+            return ""
+        near = handed(x, y, one.fresh)
+        if near == "thread" or (near == "warp" and one.warped):
+            return ""
+        return near
+
+    def _want(
+        self, one: Pending, y: Access, node: Node, state: State, fence: bool, meet: str
+    ) -> None:
+        x = one.access
+        block, child = common(x.node, node)
+        mask = x.mask if x.mask == y.mask or not meet else block.mask
+        inside = mask | x.mask
+        while (
+            child is not node
+            and isinstance(child.stmt, With)
+            and child.body is not None
+            and child.body.mask & inside == inside
+        ):
+            child = next(n for n in child.body.nodes if n is node or n in set(node.above()))
+        gate = self._gate(child, node, state)
+        before = _text(gate)
+        if one.open:
+            self._commit(one)
+            key = self._wait_of(one)
+            gate.waits[key] = min(one.since, gate.waits.get(key, one.since))
+            gate.why.append(f"{x.buffer.name} {'written' if x.write else 'read'}")
+        if fence:
+            gate.fences.add(x.mask)
+        if meet == "warp" or (meet and one_warp(mask)):
+            gate.warps.add(mask)
+        elif meet:
+            self._admit(child, mask, x, y)
+            gate.barriers.add(mask)
+        if meet or fence:
+            what = ("written" if x.write else "read", "written" if y.write else "read")
+            gate.why.append(f"{x.buffer.name} {what[0]}, then {y.buffer.name} {what[1]}")
+        if child is not node or (self._copies(node) and before != _text(gate)):
+            if before == _text(gate):
+                raise AssertionError(f"a gate before {x.buffer.name} orders nothing")
+            raise _Again
+        self._pass(gate, state)
+
+    def _copies(self, node: Node) -> bool:
+        effect = self.accesses.effects.get(node)
+        return effect is not None and effect.completion in ("async", "bulk")
+
+    def _admit(self, at: Node, mask: int, x: Access, y: Access) -> None:
+        issue = y.node.stmt
+        span = issue.span if isinstance(issue, Issue) else None
+        if mask != self.tree.all and not _whole_warps(mask):
+            refuse("sync-partial-warps", span, name=x.buffer.name, threads=count(mask))
+        for loop in at.loops:
+            if uneven(loop, self.tree.level):
+                assert isinstance(loop.stmt, For)
+                refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
+
+    def _gate(self, at: Node, node: Node, state: State) -> Gate:
+        if at.gate is None:
+            at.gate = Gate()
+        return at.gate
+
+    # What gates do
+
+    def _pass(self, gate: Gate, state: State) -> None:
+        self._pass_waits(gate, state)
+        for one in state.values():
+            x = one.access
+            if x in self.early and not one.fenced and any(x.mask & ~m == 0 for m in gate.barriers):
+                gate.fences.add(x.mask)
+        for mask in gate.fences:
+            for key, one in state.items():
+                if one.access.mask & ~mask == 0 and not one.fenced:
+                    state[key] = replace(one, fenced=True, ordered_async=0)
+        for mask in gate.warps:
+            if one_warp(mask):
+                self._meet(state, mask)
+                continue
+            for key, one in state.items():
+                if one.access.mask & ~mask == 0 and not one.open:
+                    state[key] = replace(one, warped=True)
+        for mask in gate.barriers:
+            self._meet(state, mask)
+
+    def _pass_waits(self, gate: Gate | None, state: State) -> None:
+        if gate is not None:
+            for (engine, mask), pending in gate.waits.items():
+                self._retire(state, engine, mask, pending)
+
+    def _retire(self, state: State, engine: str, mask: int, pending: int) -> bool:
+        found = False
+        for key, one in state.items():
+            if one.access.engine == engine and one.open & mask and one.since >= pending:
+                state[key] = replace(one, open=one.open & ~mask)
+                found = True
+        return found
+
+    def _meet(self, state: State, mask: int) -> None:
+        """All threads of ``mask`` have arrived."""
+        for key, one in state.items():
+            if one.open:
+                continue
+            ordered, after = one.ordered, one.ordered_async
+            own = one.access.mask & ~mask == 0
+            if own or ordered & mask:
+                ordered |= mask
+            ready = one.fenced or one.access.proxy == "async"
+            if (own and ready) or after & mask:
+                after |= mask
+            if (ordered, after) != (one.ordered, one.ordered_async):
+                state[key] = replace(one, ordered=ordered, ordered_async=after)
+
+
+def _text(gate: Gate) -> tuple[object, ...]:
+    return (tuple(sorted(gate.waits.items())), *(
+        tuple(sorted(x)) for x in (gate.fences, gate.warps, gate.barriers)
+    ))  # fmt: skip
+
+
+def _join(a: State, b: State) -> State:
+    out = dict(a)
+    for key, one in b.items():
+        out[key] = out[key].join(one) if key in out else one
+    return out
+
+
+def _chained(x: Access, y: Access) -> bool:
+    """Two products into one accumulator, in order in the engine."""
+    one, two = x.node.stmt, y.node.stmt
+    assert isinstance(one, Issue) and isinstance(two, Issue)
+    return (
+        x.role == y.role == "acc"
+        and y.engine == "wgmma"
+        and one.attrs["atom"] == two.attrs["atom"]
+        and same_place(x.view, y.view)
+    )
+
+
+def _whole_warps(mask: int) -> bool:
+    while mask:
+        part = mask & ((1 << WARP) - 1)
+        if part not in (0, (1 << WARP) - 1):
+            return False
+        mask >>= WARP
+    return True
+
+
+def gates(tree: Tree) -> Iterator[tuple[Node, Gate]]:
+    for node in tree.walk():
+        if node.gate is not None:
+            yield node, node.gate

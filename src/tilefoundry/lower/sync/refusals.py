@@ -1,0 +1,88 @@
+"""What no barrier can order: registers of another role, device memory read back."""
+
+from __future__ import annotations
+
+from tilefoundry.diag import refuse
+from tilefoundry.lower.sync.access import same_place
+from tilefoundry.lower.sync.tree import Node, Tree, leaves
+from tilefoundry.tir.effects import effects
+from tilefoundry.tir.program import Buffer, Issue, View
+
+
+def refuse_unordered(tree: Tree) -> None:
+    """Refuses ``sync-registers-cross-roles`` and ``sync-device-memory``."""
+    target = tree.func.target
+    private = {n for n, s in target.storages.items() if s.level == target.levels[-1]}
+    written: dict[Buffer, list[tuple[Node, View]]] = {}
+    read: dict[Buffer, list[tuple[Node, View]]] = {}
+    for node in leaves(tree):
+        issue = node.stmt
+        assert isinstance(issue, Issue)
+        for view in issue.writes:
+            written.setdefault(view.buffer, []).append((node, view))
+        for view in issue.reads:
+            if isinstance(view, View):
+                read.setdefault(view.buffer, []).append((node, view))
+    for buffer, readers in read.items():
+        writers = written.get(buffer, [])
+        if not writers:
+            continue
+        if buffer.storage in private:
+            _registers(buffer, writers, readers)
+        elif target.storages[buffer.storage].level is None:
+            _device(tree, writers, readers)
+
+
+def _registers(
+    buffer: Buffer, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]
+) -> None:
+    made = 0
+    for node, _ in writers:
+        made |= node.mask
+    for node, _ in readers:
+        if node.mask & ~made:
+            issue = node.stmt
+            assert isinstance(issue, Issue)
+            refuse("sync-registers-cross-roles", issue.span, name=buffer.name)
+
+
+def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]) -> None:
+    meetings = [n for n in leaves(tree) if _whole_grid(n)]
+    for node, view in readers:
+        for other, made in writers:
+            if _own(other, made, node, view):
+                continue
+            if any(other.at < m.at < node.at for m in meetings) and not _later(other):
+                continue
+            issue = node.stmt
+            assert isinstance(issue, Issue)
+            refuse("sync-device-memory", issue.span, name=view.buffer.name)
+
+
+def _whole_grid(node: Node) -> bool:
+    return isinstance(node.stmt, Issue) and node.stmt.attrs.get("scope") == "grid"
+
+
+def _later(node: Node) -> bool:
+    """Its write ends only when it is waited for."""
+    assert isinstance(node.stmt, Issue)
+    return effects(node.stmt).completion != "none"
+
+
+def _own(writer: Node, made: View, reader: Node, view: View) -> bool:
+    """Each thread reads back what it wrote itself."""
+    one, two = writer.stmt, reader.stmt
+    assert isinstance(one, Issue) and isinstance(two, Issue)
+    if writer.mask != reader.mask or _later(writer) or _later(reader):
+        return False
+    if writer is reader:
+        return same_place(made, view)
+    return same_place(made, view) and _holder(one, made) == _holder(two, view)
+
+
+def _holder(issue: Issue, view: View) -> object:
+    """Which thread has which element, as the register side of a copy says."""
+    other = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View) and v is not view]
+    if len(other) != 1 or other[0].buffer.layout is None or not other[0].is_whole:
+        return issue  # equal to nothing else
+    return other[0].buffer.layout, other[0].shape

@@ -138,8 +138,11 @@ class MBarrier:
 
     def stuck_on_bytes(self) -> bool:
         """Nothing in flight can complete this phase: its bytes don't add up."""
-        return self.ready and not self.flying and bool(self.bytes) and (
-            self.pending == 0 or self.bytes < 0
+        return (
+            self.ready
+            and not self.flying
+            and bool(self.bytes)
+            and (self.pending == 0 or self.bytes < 0)
         )
 
     def target(self, who: Any, parity: int) -> int | None:
@@ -157,6 +160,11 @@ class MBarrier:
 
     def passes(self, parity: int) -> bool:
         return self.phase & 1 != parity
+
+    def lacks(self) -> str:
+        """What the current phase is short of."""
+        short = f"{self.pending} of {self.barrier.count} arrivals and {self.bytes} bytes"
+        return f"an arrive on {self.barrier.name} (its current phase {self.phase} lacks {short})"
 
     def learned(self, target: int | None) -> Clock:
         """What a wait on ``target`` makes known: phases up to it, whatever completed since."""

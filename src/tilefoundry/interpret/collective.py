@@ -72,9 +72,7 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Reduction:
             rank = rank * axis.extent + coordinate
         else:
             group = group * axis.extent + coordinate
-    return Reduction(
-        read, target, order, counts, group[who] * size + at, rank[who], findings
-    )
+    return Reduction(read, target, order, counts, group[who] * size + at, rank[who], findings)
 
 
 def _result_of(stmt: Issue, shape: tuple[int, ...], result: tuple[int, ...]) -> Any:
@@ -150,8 +148,11 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
         gift = (planned.code[keep], planned.rank[keep], values[torch.from_numpy(keep)])
         meeting.gifts.append(gift)
         warp.machine.moved |= meeting.come(1, warp.known.release(lanes))
-        missing = f"{meeting.need - meeting.came} more warps"
         says = f"a reduction over {scope}"
+
+        def missing() -> str:
+            return f"{meeting.need - meeting.came} more warps"
+
         yield from warp.wait(lambda: meeting.round > mine, stmt, says, missing)
         warp.known.acquire(lanes, meeting.clocks[mine])
         values = together(stmt, meeting.shown[mine], planned)

@@ -20,8 +20,9 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.ops import find
 from tilefoundry.ops.base import Op, torch_dtype
+from tilefoundry.ops.signature import Attr
 from tilefoundry.targets.instructions import TILED
-from tilefoundry.tir.program import Issue, Scalar, View
+from tilefoundry.tir.program import Issue, View
 
 if TYPE_CHECKING:
     from tilefoundry.interpret.warp import Warp
@@ -85,16 +86,17 @@ def actor(warp: Warp, lanes: int) -> Actor:
 
 
 def note(warp: Warp, stmt: Issue, reach: Reach, slot: int, write: bool, lanes: int,
-         who: Actor) -> None:  # fmt: skip
-    """Tells the log, or for registers the hazards, of an access by the warp's lanes."""
+         who: Actor) -> list[Record]:  # fmt: skip
+    """Tells the log, or for registers the hazards, of an access by the warp's lanes; returns
+    other units' writes by the same statement to the same elements."""
     if reach.buffer.storage == "rmem":
         product.touch(warp, stmt, reach, write, lanes)
-        return
+        return []
     record = Record(
         stmt, reach, write, warp.cta * warp.machine.units.threads, warp.cta, warp.index,
         warp.known.epoch, instance=tuple(warp.trail),
     )  # fmt: skip
-    warp.machine.log.add(record, who, slot)
+    return warp.machine.log.add(record, who, slot)
 
 
 def plain(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
@@ -107,14 +109,17 @@ def plain(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
     ]
     (target,) = plan.writes
     slot = slot_of(warp, target.view, lanes, stmt)
-    note(warp, stmt, target.reach, slot, True, lanes, who)
+    twins = note(warp, stmt, target.reach, slot, True, lanes, who)
+    memory = warp.machine.memory
     if stmt.instr == "fill" and not stmt.reads:
-        warp.machine.memory.forget(warp.cta, slot, target)
+        memory.forget(warp.cta, slot, target)
         return
     result = compute(warp, stmt, lanes, values, plan, target.view)
-    warp.machine.memory.write(warp.cta, slot, target, result)
-    if plan.repeated and not warp.machine.memory.same(warp.cta, slot, target, result):
-        says = f"{describe(stmt)}: lanes of {warp.who(lanes)} write different values to one element"
+    agrees = all(memory.same(warp.cta, slot, target, result, t.reach) for t in twins)
+    memory.write(warp.cta, slot, target, result)
+    if not agrees or (plan.repeated and not memory.same(warp.cta, slot, target, result)):
+        says = f"{describe(stmt)}: units, {warp.who(lanes)} among them, write different values to "
+        says += "one element"
         warp.report("race", says, stmt, "a view or layout under which each writes its own",
                     target.view.buffer.name)  # fmt: skip
 
@@ -163,7 +168,7 @@ def compute(warp: Warp, stmt: Issue, lanes: int, values: list[torch.Tensor], pla
 
 def attributes(op: Op, stmt: Issue) -> dict[str, Any]:
     """The operation's attributes: those of the issue over its defaults."""
-    defaults = {p.name: p.default for p in op.params if hasattr(p, "default")}
+    defaults = {p.name: p.default for p in op.params if isinstance(p, Attr)}
     return {**defaults, **stmt.attrs}
 
 

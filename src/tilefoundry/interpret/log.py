@@ -145,11 +145,16 @@ class Log:
         at = buffer.offsets[slot]
         return at + int(address.min()), at + int(address.max()) + buffer.dtype.bits // 8
 
-    def add(self, record: Record, actor: Actor, slot: int) -> None:
-        """One access; reports each earlier one that it is not ordered with."""
+    def add(self, record: Record, actor: Actor, slot: int) -> list[Record]:
+        """One access; reports each earlier one that it is not ordered with.
+
+        Returns the writes of the same instance of the statement by other units to the same
+        elements: replicated holders, which must have stored the same values.
+        """
         buffer = record.reach.buffer
+        twins: list[Record] = []
         if buffer not in self.places.written or not len(record.reach.element):
-            return
+            return twins
         record.slot = slot
         shared = buffer.storage == "smem"
         here = record.cta if shared else -1
@@ -164,7 +169,10 @@ class Log:
                 if not record.write and not old.write:
                     out.append(old)
                     continue
-                self._check(old, record, actor, same)
+                if self._check(old, record, actor, same):
+                    twins.append(old)
+                    out.append(old)
+                    continue
                 if not (record.write and self._covered(old, record, same)):
                     out.append(old)
             self.records[key] = out
@@ -175,15 +183,22 @@ class Log:
                        and r.write == record.write and r.left is None and not r.done
                        and r.cta == record.cta)]  # fmt: skip
         mine.append(record)
+        return twins
 
     def _covered(self, old: Record, new: Record, same: bool) -> bool:
         """Strike what ``new`` overwrites from ``old``; True if nothing is left."""
-        if not same:
-            return False
         cache = self.places.cache
-        key = ("covers", old.reach, new.reach)
+        if same:
+            key = ("covers", old.reach, new.reach)
+        else:
+            key = ("covers", old.reach, old.slot, new.reach, new.slot)
         if key not in cache:
-            cache[key] = np.isin(old.reach.elements, new.reach.elements)
+            if same:
+                cache[key] = np.isin(old.reach.elements, new.reach.elements)
+            else:
+                at = self.places.address(old.reach.buffer)[old.reach.elements]
+                at = at + old.reach.buffer.offsets[old.slot]
+                cache[key] = np.isin(at, new.reach.bytes(self.places, new.slot))
         hit = cache[key]
         left = ~hit if old.left is None else old.left & ~hit
         if not left.any():
@@ -193,15 +208,17 @@ class Log:
         old.left = left
         return False
 
-    def _check(self, old: Record, new: Record, actor: Actor, same: bool) -> None:
+    def _check(self, old: Record, new: Record, actor: Actor, same: bool) -> bool:
+        """Reports a pair that is not ordered; True for twins (see ``add``)."""
         ids = old.base + old.reach.threads
         if all(self._ordered(old, ids, clock, actor.proxy) for _, clock in actor.classes):
-            return
+            return False
         pairs = self._meeting(old, new, same)
         if pairs is None:
-            return
-        if old.issue is new.issue and old.instance == new.instance and old.epoch and new.epoch:
-            return  # one statement: replicated holders store one value
+            return False
+        if (old.issue is new.issue and old.instance == new.instance and old.write and new.write
+                and old.epoch and new.epoch):  # fmt: skip
+            return True
         theirs, ours = pairs
         for threads, clock in actor.classes:
             if old.done and clock.done & old.done and not (actor.proxy and old.epoch):
@@ -213,12 +230,15 @@ class Log:
                 bad = known[old.base + theirs] < old.epoch
             if threads is not None:
                 bad = bad & np.isin(ours, threads)
-                bad = bad & ((old.base + theirs != new.base + ours) | bool(old.done and not old.epoch))
+                bad = bad & (
+                    (old.base + theirs != new.base + ours) | bool(old.done and not old.epoch)
+                )
             if bad.any():
-                fenced = bool(actor.proxy and old.epoch
-                              and np.all(clock.seen[old.base + theirs[bad]] >= old.epoch))  # fmt: skip
-                self._report(old, new, theirs[bad], fenced)
-                return
+                late = old.base + theirs[bad]
+                unfenced = bool(actor.proxy and old.epoch and np.all(clock.seen[late] >= old.epoch))
+                self._report(old, new, theirs[bad], unfenced, clock)
+                break
+        return False
 
     def _ordered(self, old: Record, ids: Any, clock: Clock, proxy: bool) -> bool:
         if old.done and clock.done & old.done == old.done and not (proxy and old.epoch):
@@ -249,7 +269,7 @@ class Log:
             cache[key] = meeting(old.reach, new.reach)
         return cache[key]
 
-    def _report(self, old: Record, new: Record, theirs: Any, unfenced: bool) -> None:
+    def _report(self, old: Record, new: Record, theirs: Any, unfenced: bool, clock: Clock) -> None:
         buffer = new.reach.buffer
         what = f"{old.reach.buffer.name}"
         if old.reach.buffer.slots > 1:
@@ -268,12 +288,17 @@ class Log:
         )
         kind = "overwritten-slot" if new.write and not old.write else "race"
         report = Report(
-            kind, says, missing_edge(old, new, unfenced), old.access(), new.access(), buffer.name
+            kind,
+            says,
+            missing_edge(old, new, unfenced, clock),
+            old.access(),
+            new.access(),
+            buffer.name,
         )
         self.reports.add(report, (old.issue, new.issue, unfenced))
 
 
-def missing_edge(old: Record, new: Record, unfenced: bool) -> str:
+def missing_edge(old: Record, new: Record, unfenced: bool, clock: Clock) -> str:
     """What would order the two."""
     if unfenced:
         threads = ranges(old.reach.threads.tolist())
@@ -294,4 +319,6 @@ def missing_edge(old: Record, new: Record, unfenced: bool) -> str:
         return "a cluster or grid barrier between them"
     if old.warp == new.warp and old.warp >= 0 and not new.done:
         return "a warp barrier (Sync warp) between them"
+    if old.epoch and clock.seen[old.base + old.reach.threads].max() >= old.epoch:
+        return "a warp barrier (Sync warp) before the lane that arrives for its warp"
     return "an arrive after it that a wait before the other observes, or a named barrier"

@@ -157,7 +157,7 @@ class Machine:
                 continue
             seen.add(stmt)
             access = warp.access(stmt)
-            report = Report("deadlock", f"{access} waits for ever: {says}", missing, access)
+            report = Report("deadlock", f"{access} waits for ever: {says}", missing(), access)
             self.reports.add(report, (stmt,))
 
     def _close(self) -> None:
@@ -165,10 +165,10 @@ class Machine:
         self._stuck_bytes()
         for key, meeting in self.meetings.items():
             if meeting.came:
-                says = f"{meeting.came} arrivals are left over at {key[0]} {key[-1]} of CTA {key[1]}"
+                says = (
+                    f"{meeting.came} arrivals are left over at {key[0]} {key[-1]} of CTA {key[1]}"
+                )
                 self.reports.add(Report("barrier-misuse", says), key)
         for warp in self.warps:
             warp.close()
         self.memory.close()
-
-

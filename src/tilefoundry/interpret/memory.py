@@ -4,7 +4,6 @@ device tensors; and for each element whether anybody wrote it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -128,11 +127,15 @@ class Memory:
         storage[index] = poison(storage.dtype)
         marks[at] = 0
 
-    def same(self, cta: int, slot: int, side: Side, values: torch.Tensor) -> bool:
-        """The elements hold ``values`` already, bit by bit."""
+    def same(self, cta: int, slot: int, side: Side, values: torch.Tensor,
+             among: Reach | None = None) -> bool:  # fmt: skip
+        """The elements (those of ``among``) hold ``values`` already, bit by bit."""
         storage, _, _ = self._storage(cta, side.view.buffer)
         _, index = self._spot(side.reach, slot)
         given = values if side.where is None else values[side.where]
+        if among is not None:
+            keep = torch.from_numpy(np.isin(side.reach.element, among.elements))
+            return bits_equal(storage[index[keep]], given[keep])
         return bits_equal(storage[index], given)
 
     def _unwritten(self, cta: int, slot: int, reach: Reach, issue: Issue, bad: Any) -> None:
@@ -142,7 +145,9 @@ class Memory:
         thread = np.broadcast_to(reach.thread, reach.element.shape)[bad]
         where = f" slot {slot}" if buffer.slots > 1 else ""
         who = f"{ranges(thread.tolist())} of CTA {cta}"
-        says = f"{describe(issue)} reads {buffer.name}{where} {list(at)} that nobody wrote, by {who}"
+        says = (
+            f"{describe(issue)} reads {buffer.name}{where} {list(at)} that nobody wrote, by {who}"
+        )
         report = Report(
             "uninitialised", says, second=Access(issue, who, issue.span), buffer=buffer.name
         )
@@ -155,7 +160,9 @@ class Memory:
             if buffer.role == "out" and not marks.all():
                 first = int(np.flatnonzero(~marks)[0])
                 at = [int(x) for x in np.unravel_index(first, buffer.shape or (1,))]
-                says = f"{int((~marks).sum())} elements of {buffer.name} are never written, {at} first"
+                says = (
+                    f"{int((~marks).sum())} elements of {buffer.name} are never written, {at} first"
+                )
                 self.reports.add(Report("uninitialised", says, buffer=buffer.name))
 
     def layout(self) -> None:
@@ -166,7 +173,11 @@ class Memory:
                 says = f"barrier {barrier.name} at byte {lo} of {self.func.shared_bytes}"
                 self.reports.add(Report("overlap", says, buffer=barrier.name))
             for other in self.func.barriers:
-                if other is not barrier and other.offset < hi and lo < other.offset + 8 * other.slots:
+                if (
+                    other is not barrier
+                    and other.offset < hi
+                    and lo < other.offset + 8 * other.slots
+                ):
                     names = sorted((barrier.name, other.name))
                     says = f"barriers {names[0]} and {names[1]} share bytes"
                     self.reports.add(Report("overlap", says), names)
@@ -181,11 +192,11 @@ class Memory:
             if buffer.storage == "smem":
                 top = int(self.places.address(buffer).max(initial=0)) + buffer.dtype.bits // 8
                 if any(at + top > self.func.shared_bytes for at in buffer.offsets):
-                    says = f"{buffer.name} leaves the {self.func.shared_bytes} bytes of shared memory"
+                    says = (
+                        f"{buffer.name} leaves the {self.func.shared_bytes} bytes of shared memory"
+                    )
                     self.reports.add(Report("bounds", says, buffer=buffer.name))
                 assert len(buffer.offsets) == buffer.slots, buffer.name
-
-
 
 
 def bits_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -133,7 +133,7 @@ class Held:
         size = prod(buffer.shape)
         self.digits = [d for d in buffer.type.digits if d.axis in buffer.mesh.axes]
         coords = np.unravel_index(np.arange(size), buffer.shape) if buffer.shape else ()
-        self.owner = np.zeros(size, np.int64)
+        self.owner: Any = np.zeros(size, np.int64)
         for digit in self.digits:
             at = coords[digit.dim] // digit.inner % digit.axis.extent
             self.owner = self.owner * digit.axis.extent + at

@@ -59,10 +59,12 @@ class Planner:
 
     def holders(self, view: View, team: Team) -> tuple[Any, Any]:
         """(participant, element of the view) for each element that a participant holds."""
-        element, _ = self.places.elements(view, team.env)
+        element, inside = self.places.elements(view, team.env)
         held = self.places.held(view.buffer)
         mine = held.classes(team.cta, team.threads)
         owner = held.owner[element]
+        if inside is not None:
+            owner = np.where(inside, owner, -2)
         if owner.ndim == 2:
             return np.nonzero(owner == mine[:, None])  # type: ignore[return-value]
         order = np.argsort(owner, kind="stable")
@@ -70,8 +72,8 @@ class Planner:
         lo, hi = np.searchsorted(ranked, mine, "left"), np.searchsorted(ranked, mine, "right")
         counts = hi - lo
         who = np.repeat(np.arange(len(mine)), counts)
-        inside = np.arange(len(who)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return who, order[np.repeat(lo, counts) + inside]
+        nth = np.arange(len(who)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return who, order[np.repeat(lo, counts) + nth]
 
     def dealt(self, view: View, team: Team) -> tuple[Any, Any]:
         """The same for a copy without registers: groups of 16 bytes, in turn."""
@@ -91,7 +93,7 @@ class Planner:
         element, inside = self.places.elements(view, team.env)
         lanes = element.ndim == 2
         element = element[who, at] if lanes else element[at]
-        thread = team.threads[who] if single is None else np.int64(single)
+        thread: Any = team.threads[who] if single is None else np.int64(single)
         where = None
         if inside is not None:
             good = inside[who, at] if lanes else inside[at]

@@ -17,7 +17,7 @@ import torch
 from tilefoundry.interpret.clock import Clock
 from tilefoundry.interpret.log import Actor, Reach, Record
 from tilefoundry.interpret.memory import Side
-from tilefoundry.interpret.plan import Plan, Planner, Team
+from tilefoundry.interpret.plan import Planner, Team
 from tilefoundry.interpret.report import Report, describe, ranges
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.pattern import MmaAtom
@@ -71,7 +71,7 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Product:
     m, n = np.unravel_index(at, write.shape)
     rows, columns = np.unique(m), np.unique(n)
     if lhs.storage == "rmem":
-        left_who, left_at = planner.holders(lhs, team)
+        _, left_at = planner.holders(lhs, team)
         depth = np.unique(np.unravel_index(left_at, lhs.shape)[1])
     else:
         depth = np.arange(lhs.shape[1])
@@ -81,8 +81,18 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Product:
     return Product(acc, left, right, findings)
 
 
-def _tile(planner: Planner, stmt: Issue, team: Team, view: View, rows: Any, columns: Any,
-          who: Any, at: Any, findings: list[Report], single: int | None = None) -> Tile:  # fmt: skip
+def _tile(
+    planner: Planner,
+    stmt: Issue,
+    team: Team,
+    view: View,
+    rows: Any,
+    columns: Any,
+    who: Any,
+    at: Any,
+    findings: list[Report],
+    single: int | None = None,
+) -> Tile:
     r, c = np.unravel_index(at, view.shape)
     row, column = np.searchsorted(rows, r), np.searchsorted(columns, c)
     side = planner.side(view, stmt, team, who, at, findings, single)
@@ -201,9 +211,7 @@ def _launch(last: Warp, work: Any, team: list[Warp], stmt: Issue, mesh: Mesh) ->
         return plan(lead.kernel.planner, stmt, whole)
 
     planned: Product = plan_of(last, stmt, every, mesh, make, lead.index)
-    start = reduce(
-        Clock.meet, (w.known.common((1 << w.size) - 1) for w in team)
-    )
+    start = reduce(Clock.meet, (w.known.common((1 << w.size) - 1) for w in team))
     actor = Actor(((None, start),), proxy=True)
     base = lead.cta * machine.units.threads
     memory, cta = machine.memory, lead.cta

@@ -64,10 +64,8 @@ def wait(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
     bar.visible(warp.base + lane, warp.known.lane(lane), "a wait")
     target = bar.target((warp.number, lanes), parity)
     bar.waits(target)
-    short = f"{bar.pending} of {bar.barrier.count} arrivals and {bar.bytes} bytes"
     says = f"phase of parity {parity} of {bar.name}"
-    missing = f"an arrive on {bar.barrier.name} (the current phase {bar.phase} lacks {short})"
-    yield from warp.wait(lambda: bar.passes(parity), stmt, says, missing)
+    yield from warp.wait(lambda: bar.passes(parity), stmt, says, bar.lacks)
     bar.waits(target)
     warp.known.acquire(lanes, bar.learned(target))
 
@@ -135,7 +133,10 @@ def barrier(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
     warp.machine.moved |= meeting.come(width, warp.known.release(lanes))
     if stmt.kind == "barrier_arrive":
         return
-    missing = f"{meeting.need - meeting.came} more threads at barrier {stmt.id}"
+
+    def missing() -> str:
+        return f"{meeting.need - meeting.came} more threads at barrier {stmt.id}"
+
     yield from warp.wait(lambda: meeting.round > mine, stmt, f"barrier {stmt.id}", missing)
     warp.known.acquire(lanes, meeting.clocks[mine])
 
@@ -165,8 +166,11 @@ def everyone(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
     mine = meeting.round
     warp.known.sync(lanes)
     warp.machine.moved |= meeting.come(1, warp.known.release(lanes))
-    missing = f"{meeting.need - meeting.came} more warps"
     says = f"the {stmt.kind} barrier"
+
+    def missing() -> str:
+        return f"{meeting.need - meeting.came} more warps"
+
     yield from warp.wait(lambda: meeting.round > mine, stmt, says, missing)
     warp.known.acquire(lanes, meeting.clocks[mine])
 
@@ -203,7 +207,12 @@ def drain(kind: str) -> Any:
         def ready() -> bool:
             return all(w.has_read if stmt.read else w.finished for w in works)
 
-        yield from warp.wait(ready, stmt, f"{len(works)} works in flight", "their issue")
+        yield from warp.wait(
+            ready,
+            stmt,
+            f"{len(works)} works in flight",
+            lambda: "their issue by all warps that take part",
+        )
         for work in works:
             warp.known.finish(lanes, work.read_bit if stmt.read else work.bits)
             if kind == "async":  # to others they are now plain accesses of these threads

@@ -57,7 +57,7 @@ class Warp:
         self.trail: list[Any] = []
         """Values of the loop variables around: tells instances of a statement apart."""
         self.blocked: Ready | None = None
-        self.waiting: tuple[Sync | Issue | None, str, str] = (None, "", "")
+        self.waiting: tuple[Sync | Issue | None, str, Callable[[], str]] = (None, "", str)
         # registers touched since the last wgmma_fence; None: there was none yet
         self.touched: set[Buffer] | None = None
         self.serial = 0
@@ -156,7 +156,8 @@ class Warp:
         report = Report(kind, says, missing, second=self.access(stmt), buffer=buffer)
         self.machine.reports.add(report, (stmt, says.split(" of CTA")[0]))
 
-    def wait(self, ready: Ready, stmt: Sync | Issue, says: str, missing: str) -> Iterator[Ready]:
+    def wait(self, ready: Ready, stmt: Sync | Issue, says: str,
+             missing: Callable[[], str]) -> Iterator[Ready]:  # fmt: skip
         """Goes on once ``ready``; the words are for a deadlock."""
         self.waiting = (stmt, says, missing)
         if not ready():
@@ -238,7 +239,9 @@ class Warp:
             (_, clock), *_ = self.known.of(1 << lane)
             if not clock.done & work.write_bit:
                 says = f"the kernel ends while {describe(work.issue)} may not have written"
-                self.report("not-drained", says, work.issue, "bulk_wait of all groups, not read only")
+                self.report(
+                    "not-drained", says, work.issue, "bulk_wait of all groups, not read only"
+                )
 
 
 def _bits(lanes: Any) -> int:

@@ -12,7 +12,7 @@ from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, IterVar, MinMax, Mod, OpenDim, Sym
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import ShardLayout
-from tilefoundry.tir.naming import named
+from tilefoundry.tir.naming import named, ring_name
 from tilefoundry.tir.program import (
     Advance,
     Barrier,
@@ -74,7 +74,7 @@ def _func(func: PrimFunc) -> Record:
 
 def _buffer(b: Buffer) -> Record:
     return (
-        b.name,
+        ring_name(b),
         b.shape,
         b.dtype.name,
         b.storage,
@@ -142,7 +142,7 @@ def _operand(operand: View | Scalar) -> Record:
         return ("scalar", _value(operand.value), operand.dtype.name)
     index = tuple(map(_dim, operand.index))
     return (
-        operand.buffer.name,
+        ring_name(operand.buffer),
         operand.shape,
         index,
         _dim(operand.slot),

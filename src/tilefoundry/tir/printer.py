@@ -12,7 +12,7 @@ from typing import Any
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.mesh import Axis
-from tilefoundry.lang.spelling import tuple_text
+from tilefoundry.lang.spelling import Bound, tuple_text
 from tilefoundry.target import AmxTarget, AnyTarget, CpuTarget, CudaTarget, TargetRef
 from tilefoundry.tir.forms import COMMENTED, DECLARATIONS, DEFAULTS, KINDS, SYNCS
 from tilefoundry.tir.naming import fresh, named, ring_name
@@ -141,6 +141,7 @@ class _Writer:
         body += _aligned(func.params)
         for name, mesh in self.placed.meshes.items():
             body.append(f"{name} = {place.mesh(mesh, '')}")
+            place.bindings.append(Bound(name, name, mesh, open=False))
         body += self._allocations(None)
         for b in func.barriers:
             words = [str(b.offset), f"count={b.count}"] + [f"slots={b.slots}"] * (b.slots != 1)
@@ -164,7 +165,8 @@ class _Writer:
     def _allocations(self, scope: With | None) -> list[str]:
         """The buffers that stand at the head of a scope's body."""
         lines: list[str] = []
-        for b in self.placed.at.get(scope, ()):
+        buffers = self.placed.at.pop(scope, ())  # once, where statements are shared
+        for b in buffers:
             note = _comment("", b.span)
             if b.offsets:
                 assert len(b.offsets) == b.slots, b
@@ -176,7 +178,7 @@ class _Writer:
                     lines += [f"{ring_name(b)} = (", *inner, f"){note}"]
             else:
                 lines.append(f"{ring_name(b)} = {self._alloc(b, scope)}{note}")
-        return lines + _aligned(self.placed.at.get(scope, ()))
+        return lines + _aligned(buffers)
 
     def _tensor_view(self, b: Buffer, offset: int) -> str:
         words = [str(offset), f'dtype="{b.dtype}"', f'storage="{b.storage}"']

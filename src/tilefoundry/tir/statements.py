@@ -200,12 +200,12 @@ class Body:
         )
 
     def _add(self, stmt: ast.stmt, buffer: Buffer) -> None:
-        if buffer.name in self.buffers or buffer.name in self.params:
-            fix = "give it a name of its own"
-            malformed(self._span(stmt), "a new name", f"{buffer.name} again", fix)
-        self.buffers[buffer.name] = buffer
         assert isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)
-        self.frame.names[stmt.targets[0].id] = declared(buffer)
+        name = stmt.targets[0].id
+        if name in self.buffers or name in self.params:
+            malformed(self._span(stmt), "a new name", f"{name} again", "name it otherwise")
+        self.buffers[name] = buffer
+        self.frame.names[name] = declared(buffer)
 
     def _barrier(self, stmt: ast.stmt, name: str, given: tuple[ast.Call, dict[str, Any]]) -> None:
         _, values = given
@@ -325,13 +325,12 @@ class Body:
             expected = STATED[path]
             malformed(self._span(node), expected, ast.unparse(node), f"write {expected}")
         for name in names:
-            key = name if name in self.buffers | self.params else name.removesuffix("_stages")
-            owner = self.params if key in self.params else self.buffers
-            if key not in owner:
+            owner = self.params if name in self.params else self.buffers
+            if name not in owner:
                 fix = "align buffers declared above"
                 malformed(self._span(node), "a buffer", name, fix)
-            owner[key] = replace(owner[key], align=values[0])
-            self.frame.names[name] = declared(owner[key])
+            owner[name] = replace(owner[name], align=values[0])
+            self.frame.names[name] = declared(owner[name])
 
     def _issue(self, stmt: ast.Expr, node: ast.Call, path: str) -> Issue:
         *given, last = node.args

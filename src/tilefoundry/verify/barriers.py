@@ -120,8 +120,8 @@ def _init(machine: Machine, sync: Sync, site: Site) -> Op:
         for slot in range(barrier.slots):
             phase = machine.phases[barrier, slot]
             if phase.ready:
-                machine.findings.add("sync-barrier", site.place, None,
-                                     f"{phase.name} is initialised twice", "initialise it once")  # fmt: skip
+                missing = f"{phase.name} is initialised twice"
+                machine.findings.add("sync-barrier", site.place, None, missing, "do it once")
             phase.ready, phase.init = True, (me.base + INIT, now)
 
     return op

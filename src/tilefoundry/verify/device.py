@@ -217,15 +217,13 @@ def _worst(walker: Walker, item: Placed, view: View, x: Dim, extent: int) -> int
     fn = walker.compiler.fn(x)
     own = [(walker.compiler.at(v), e) for v, e in zip(view.vars, view.shape, strict=True)
            if v in _symbols(x)]  # fmt: skip
-    seen = 0
-    for _, env, _ in walker.run(item, (x,)):
+    for seen, (_, env, _) in enumerate(walker.run(item, (x,))):
         for corner in _corners(own):
             for place, value in corner:
                 env[place] = value
             value = fn(env)
             if not 0 <= value < extent:
                 return value
-        seen += 1
         if seen > WINDOWS:
             return None
     return None

@@ -116,10 +116,10 @@ class Memory:
             return who.common[old.dim] >= old.time
         dim = old.dim
         if not new.plain and fenced and old.plain:
-            if dim == COPIED and who.common[old.knowledge.base + dim] >= old.time:
-                # no thread can fence what completes by itself: the reader does
-                if who.fence_seen.get(old.knowledge.base + COPIED, 0) >= old.time:
-                    return True
+            # no thread can fence what completes by itself: the reader does
+            seen = who.fence_seen.get(old.knowledge.base + COPIED, 0)
+            if dim == COPIED and min(seen, who.common[old.knowledge.base + dim]) >= old.time:
+                return True
             dim = FENCED if dim == PLAIN else COPIED_FENCED
         at = old.knowledge.base + dim
         if who.common[at] >= old.time:

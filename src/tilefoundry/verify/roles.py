@@ -7,7 +7,7 @@ a parity or a test depends on the thread, have the same coordinates there).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product as cartesian
 
@@ -22,6 +22,7 @@ from tilefoundry.tir.program import (
     Sync,
     View,
     When,
+    With,
     views,
     walk,
 )
@@ -131,8 +132,23 @@ def expressions(stmt: Stmt) -> Iterator[Dim]:
         yield from view.index
 
 
+def distinct(body: tuple[Stmt, ...], seen: set[Stmt]) -> tuple[Stmt, ...]:
+    """The statements, a second one of those that stand in two places."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, (With, For, When)):
+            inner = distinct(stmt.body, seen)
+            again = stmt in seen or any(a is not b for a, b in zip(inner, stmt.body, strict=True))
+            out.append(replace(stmt, body=inner) if again else stmt)
+        else:
+            out.append(replace(stmt) if stmt in seen else stmt)
+        seen.add(out[-1])
+    return tuple(out)
+
+
 def layout(func: PrimFunc) -> Layout:
     """Sites, roles and blocks of a kernel."""
+    func = replace(func, body=distinct(func.body, set()))
     sizes = {t.level: t.size for t in func.topologies}
     threads = sizes.get(UNIT, 1)
     everyone = tuple(range(threads))

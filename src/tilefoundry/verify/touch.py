@@ -202,7 +202,7 @@ def _parts(touch: Touch, role: Role, size: int) -> dict[int, list[int]] | None:
             if shifts is None:
                 return None
         else:
-            shifts = dict.fromkeys(groups, [0])
+            shifts = {g: [0] for g in groups}
         extent = 1 if axis is None else touch.view.shape[axis]
         full = (1 << extent) - 1
         if axis is None or axis not in along:

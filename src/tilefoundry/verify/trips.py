@@ -36,6 +36,8 @@ class Cut:
     tests: tuple[Fn, ...]
     at: int
     """Place of the loop variable in the environment."""
+    least: int
+    """Trips that have to be run."""
 
 
 def cuts(layout: Layout, values: Mapping[Sym, int], compiler: Compiler) -> dict[For, Cut]:
@@ -82,7 +84,9 @@ def _cut(loop: For, layout: Layout, values: Mapping[Sym, int], compiler: Compile
                     return None
                 period = math.lcm(period, got[0])
     period *= _phases(loop.body, layout)
-    return Cut(period, tuple(tests), compiler.at(loop.var))
+    inner = any(isinstance(s, For) for s in inside)
+    least = period + (2 if inner else max(period // 2, 1) + 1)
+    return Cut(period, tuple(tests), compiler.at(loop.var), least)
 
 
 def _deciding(stmt: Stmt) -> Sequence[Dim]:
@@ -119,7 +123,7 @@ def iterations(values: range, cut: Cut | None, env: Env) -> Sequence[int]:
     n = len(values)
     if cut is None:
         return values
-    keep = 2 * cut.period + n % cut.period
+    keep = cut.least + (n - cut.least) % cut.period
     if keep >= n:
         return values
     head, resume = cut.period, n - (keep - cut.period)

@@ -18,40 +18,6 @@ from tilefoundry.targets.contract.place import Place, panels
 ROW, WARP = 16, 32
 
 
-@dataclass(frozen=True)
-class MatrixPlan:
-    """``count`` matrices an issue (1, 2 or 4), ``issues`` a warp; ``trans`` if a register's
-    elements run down a column; ``packed`` elements in a register of 32 bits.
-
-    Registers are numbered in the fragment's order; issue q fills the 32-bit registers
-    q · count ... q · count + count - 1 of each lane.
-    """
-
-    count: int
-    issues: int
-    trans: bool
-    packed: int
-    rank: int
-
-    @property
-    def repeat(self) -> tuple[int, ...]:
-        return (self.issues,)
-
-    def row(self, issue: int, lane: int) -> tuple[int, int]:
-        """(lane, element register) that holds the first element of the row whose address
-        ``lane`` gives in issue ``issue``; its coordinate is where the row starts. Lanes that
-        give no address repeat those that do."""
-        matrix, row = lane % (8 * self.count) // 8, lane % 8
-        register = (issue * self.count + matrix) * self.packed
-        if self.trans:
-            return row // 2, register + row % 2
-        return 4 * row, register
-
-    def text(self) -> str:
-        form = f"x{self.count}" + (".trans" if self.trans else "")
-        return f"form={form} issues={self.issues}"
-
-
 class Fragment:
     """Who holds what of a tile in registers: per axis the part of the coordinate that a
     unit's position gives, and the part of the register number."""
@@ -92,6 +58,26 @@ class Fragment:
             at[axis] += (thread - self.base) // stride % extent * inner
         return at
 
+    def run(self, packed: int) -> int | None:
+        """The axis along which the ``packed`` elements of lanes 4i .. 4i + 3 follow each
+        other; None where they do not."""
+        rows = [
+            [
+                a + b
+                for a, b in zip(self.of_thread(self.base + lane), self.of_register(e), strict=True)
+            ]
+            for lane in range(4)
+            for e in range(packed)
+        ]
+        for axis in range(self.rank):
+            step = [int(n == axis) for n in range(self.rank)]
+            want = [
+                [a + k * d for a, d in zip(rows[0], step, strict=True)] for k in range(len(rows))
+            ]
+            if rows == want:
+                return axis
+        return None
+
     def of_register(self, register: int) -> list[int]:
         """What a register adds to it."""
         at = [0] * self.rank
@@ -101,7 +87,48 @@ class Fragment:
         return at
 
 
-def matrix_plan(copy: Copy, memory: Side, held: Side, warps: int = 1 << 30) -> MatrixPlan | Unmet:
+@dataclass(frozen=True)
+class MatrixPlan:
+    """``count`` matrices an issue (1, 2 or 4), ``issues`` a warp; ``trans`` if a register's
+    elements run down a column; ``packed`` elements in a register of 32 bits.
+
+    Registers are numbered in the fragment's order; issue q fills the 32-bit registers
+    q · count ... q · count + count - 1 of each lane.
+    """
+
+    count: int
+    issues: int
+    trans: bool
+    packed: int
+    fragment: Fragment
+
+    @property
+    def repeat(self) -> tuple[int, ...]:
+        return (self.issues,)
+
+    def row(self, issue: int, lane: int) -> tuple[int, int]:
+        """(lane, element register) that holds the first element of the row whose address
+        ``lane`` gives in issue ``issue``; its coordinate is where the row starts. Lanes that
+        give no address repeat those that do."""
+        matrix, row = lane % (8 * self.count) // 8, lane % 8
+        register = (issue * self.count + matrix) * self.packed
+        if self.trans:
+            return row // 2, register + row % 2
+        return 4 * row, register
+
+    def coordinate(self, issue: int, thread: int) -> tuple[int, ...]:
+        """Where the row starts whose address ``thread`` gives in issue ``issue``."""
+        lane, register = self.row(issue, thread % WARP)
+        first = self.fragment.of_thread(thread // WARP * WARP + lane)
+        more = self.fragment.of_register(register)
+        return tuple(a + b for a, b in zip(first, more, strict=True))
+
+    def text(self) -> str:
+        form = f"x{self.count}" + (".trans" if self.trans else "")
+        return f"form={form} issues={self.issues}"
+
+
+def matrix_plan(copy: Copy, memory: Side, held: Side) -> MatrixPlan | Unmet:
     """How the warps of ``copy`` move the tile between ``memory`` and the fragment ``held``.
 
     Checks every row of every warp: 16 contiguous bytes at a multiple of 16, and each lane's
@@ -132,21 +159,22 @@ def matrix_plan(copy: Copy, memory: Side, held: Side, warps: int = 1 << 30) -> M
     if fragment.registers % packed:
         want = f"a multiple of {packed} elements in each unit"
         return Unmet("fragment", want, f"{fragment.registers}", _fragment_fix(held.type))
-    worst: Unmet | None = None
-    for trans in (False, True) if bits == 16 else (False,):
-        clash = _clash(found, fragment, sorted(threads)[: warps * WARP], packed, trans)
-        if clash is None:
-            matrices = fragment.registers // packed
-            count = next(c for c in (4, 2, 1) if matrices % c == 0)
-            return MatrixPlan(count, matrices // count, trans, packed, held.type.rank)
-        if worst is None or worst.clause == "fragment":
-            worst = clash
-    assert worst is not None
-    fast = next((n for n, m in enumerate(found.modes) if m and m[-1][1] == 1), 1)
+    along = fragment.run(packed)
+    if along is None:
+        got = f"{held.type}"
+        return Unmet("fragment", "4 bytes of a row to each of lanes 4i .. 4i + 3", got,
+                     _fragment_fix(held.type))  # fmt: skip
+    fast = next((n for n, m in enumerate(found.modes) if m and m[-1][1] == 1), along)
+    trans = bits == 16 and fast != along
+    clash = _clash(found, fragment, sorted(threads), packed, trans)
+    if clash is None:
+        matrices = fragment.registers // packed
+        count = next(c for c in (4, 2, 1) if matrices % c == 0)
+        return MatrixPlan(count, matrices // count, trans, packed, fragment)
+    if bits != 16:
+        fast = along
     fix = panels(found.shape, bits, fast) if len(found.shape) == 2 else ""
-    if worst.clause == "fragment":
-        fix = _fragment_fix(held.type)
-    return Unmet(worst.clause, worst.expected, worst.got, fix)
+    return Unmet(clash.clause, clash.expected, clash.got, fix)
 
 
 def _clash(
@@ -186,15 +214,9 @@ def _clash(
                     )
                     got = at(lane, register + e)
                     if got != want:
-                        return _where(lane, register + e, got - want, lane % 4 == 0 and not e)
+                        what = f"lane {lane}, register {register + e}: {got - want:+d} bytes off"
+                        return Unmet("rows", "rows of 16 contiguous bytes, over lane / 4", what)
     return None
-
-
-def _where(lane: int, register: int, off: int, row: bool) -> Unmet:
-    what = f"lane {lane}, register {register}: {off:+d} bytes from there"
-    if row:
-        return Unmet("fragment", "rows of a matrix over lane / 4", what)
-    return Unmet("rows", "rows of 16 contiguous bytes, 4 to each of 4 lanes", what)
 
 
 def _fragment_fix(held: TensorType) -> str:

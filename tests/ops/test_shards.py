@@ -21,7 +21,7 @@ from tilefoundry.diag import Refusal
 from tilefoundry.ir.access import AccessRelation, Iter
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh, arrange
-from tilefoundry.ir.shard import Digit, from_digits
+from tilefoundry.ir.shard import Digit, ShardLayout, from_digits
 from tilefoundry.ir.types import TensorType
 from tilefoundry.ops._elementwise import Elementwise
 
@@ -290,3 +290,28 @@ def test_elementwise_accepts_any_kept_axis(case: Case):
         (made,) = types_of(case.op.infer(case.call(types)))
         assert [(d.axis, d.dim) for d in made.digits] == [(axis, dim)]
         assert made.local_shape[dim] == extent // 2
+
+
+def test_layouts_that_say_the_same_are_equal() -> None:
+    """64 rows over 8 units of 8, written in three ways; other places are other layouts."""
+    (axis, *_), (_, other) = MESHES[0].axes, MESHES[1].axes
+    flat = ShardLayout((2, 32, 16), axes=(axis, None, None))
+    nested = ShardLayout(((2, 32), 16), axes=(axis, None, None))
+    derived = from_digits((64, 16), (Digit(axis, 0, 32),))
+    assert flat == nested == derived and len({flat, nested, derived}) == 1
+    assert derived.shape == (2, 32, 16)
+    cyclic = from_digits((64, 16), (Digit(axis, 0, 1),))
+    assert cyclic.shape == (32, 2, 16) and cyclic != flat
+    assert flat != ShardLayout((2, 32, 16), (512, 16, 1), (axis, None, None))
+    terms = ((axis, "sum"), (other, "max"))
+    assert ShardLayout((64,), partial=terms) == ShardLayout((64,), partial=terms[::-1])
+    assert ShardLayout((64,), partial=terms) != ShardLayout((64,), partial=terms[:1])
+
+
+def test_extents_of_one_keep_the_axes_clear() -> None:
+    """Flat modes 4 and 1 of axis 0 would be read as 4 alone."""
+    one = Axis("cta", "one", 1, 1)
+    digits = (Digit(MESHES[0].axes[0], 0, 1), Digit(one, 0, 1))
+    layout = from_digits((2, 8), digits)
+    assert [len(g) for g in layout.groups((2, 8))] == [2, 1]
+    assert {(d.axis, d.dim) for d in layout.digits((2, 8))} == {(d.axis, d.dim) for d in digits}

@@ -167,6 +167,7 @@ REFERENCES: Mapping[str, Reference] = {
     "decode_attention": decode,
     "rmsnorm_quant": rmsnorm_quant,
     "flash_attention": attention,
+    "flash_attention_pipelined": attention,
     "residual_rmsnorm": residual_rmsnorm,
     "residual_rmsnorm_plain": residual_rmsnorm,
 }

@@ -65,7 +65,11 @@ def refill(nest: Nest, leaves: Iterator[Dim]) -> Nest:
 @dataclass(frozen=True)
 class ShardLayout:
     """Nested ``shape`` and ``stride`` (None: the storage's default), the mesh axis
-    bound to each flat mode, partial axes, swizzle and element offset."""
+    bound to each flat mode, partial axes, swizzle and element offset.
+
+    Two are equal if they say the same of one tensor: how modes nest and the order in which
+    partial axes are named do not count.
+    """
 
     shape: tuple[Nest, ...]
     stride: tuple[Nest, ...] | None = None
@@ -75,11 +79,20 @@ class ShardLayout:
     offset: int = 0
 
     @cached_property
+    def _said(self) -> tuple[object, ...]:
+        axes = self.axes or (None,) * len(self.modes)
+        held = frozenset(self.partial)
+        return self.modes, self.strides, axes, held, self.swizzle, self.offset
+
+    @cached_property
     def _hash(self) -> int:
-        return hash((self.shape, self.stride, self.axes, self.partial, self.swizzle, self.offset))
+        return hash(self._said)
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShardLayout) and self._said == other._said
 
     @cached_property
     def modes(self) -> tuple[Dim, ...]:
@@ -270,7 +283,11 @@ def from_digits(
     digits: tuple[Digit, ...],
     partial: tuple[tuple[Axis, str], ...] = (),
 ) -> ShardLayout:
-    """The layout with default strides whose splits are ``digits``; one nest per axis."""
+    """The layout with default strides whose splits are ``digits``.
+
+    It is written flat, as an author does, unless extents of 1 leave the axes unclear: then
+    with one nest per axis.
+    """
     tops: list[Nest] = []
     axes: list[Axis | None] = []
     for dim, extent in enumerate(shape):
@@ -290,4 +307,17 @@ def from_digits(
             modes.append(left)
             axes.append(None)
         tops.append(modes[0] if len(modes) == 1 else tuple(modes))
-    return ShardLayout(tuple(tops), axes=tuple(axes), partial=partial)
+    clear = all(_ends_at_last(flat(top)) for top in tops)
+    shown = flat(tuple(tops)) if clear else tuple(tops)
+    return ShardLayout(shown, axes=tuple(axes), partial=partial)
+
+
+def _ends_at_last(modes: tuple[Dim, ...]) -> bool:
+    """Walking the modes, the product reaches the whole at the last one and no earlier."""
+    whole = product(modes)
+    held: Dim = 1
+    for mode in modes[:-1]:
+        held = held * mode
+        if held == whole:
+            return False
+    return True

@@ -16,16 +16,10 @@ from tilefoundry.ops.signature import Operand
 
 LEADING = {"cast", "clamp", "full_like", "gelu", "rms_norm"}
 """Operations that treat every leading axis alike, beyond the elementwise ones."""
-LOOKING = {
-    "cache_update",
-    "gather",
-    "index_add",
-    "index_copy",
-    "index_select",
-    "rope",
-    "scatter_add",
-}
-"""Operations that look at their values, to refuse an index out of range."""
+ALONE = {"cache_update", "gather", "index_add", "index_copy", "index_select", "rope", "scatter_add"}
+"""Operations that look at their values, to refuse an index out of range: unit by unit."""
+ALONE |= {"conv1d", "conv2d"}
+"""torch.vmap adds a bias along the wrong axis where one stride stands for both axes."""
 
 
 def batched(
@@ -122,7 +116,7 @@ def _mapped(
         rest = iter(given)
         return op.evaluate([None if a is None else next(rest) for a in args], attrs, type)
 
-    if op.name not in LOOKING:
+    if op.name not in ALONE:
         present = [a for a in args if a is not None]
         dims = tuple(0 if h else None for a, h in zip(args, held, strict=True) if a is not None)
         try:

@@ -1,0 +1,598 @@
+"""Faults put into TIR programs, one at a time, at every place where they change something.
+
+``faults(func)`` works on any program. Each kind says by itself, from the plain reading of the
+program (``trace.py``), where its change would change nothing, and leaves those places out:
+a statement that no block executes; a wait that only asks a fresh barrier for the preceding
+phase; an arrival in a phase that nobody waits for; a group wait after which nothing uses what
+the group has done; a fence or warp barrier with nothing before it to hand over; an overlap of
+buffers that are never alive together.
+"""
+
+from dataclasses import dataclass, replace
+
+from trace import Trace
+
+from tilefoundry.ir.expr import Expr, FloorDiv, Mod, floordiv, mod, symbols
+from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.tir.effects import effects
+from tilefoundry.tir.program import For, Issue, PrimFunc, Sync, View, When, With, views
+from tilefoundry.tir.rewrite import mapped, rebuild
+
+SYNC = ("sync-race", "sync-proxy", "sync-registers", "sync-barrier", "sync-deadlock",
+        "sync-drain")  # fmt: skip
+FAMILY = {
+    "drop-wait": SYNC,
+    "drop-arrive": ("sync-deadlock", "sync-barrier"),
+    "drop-expect": ("sync-deadlock", "sync-barrier"),
+    "drop-fence-proxy": ("sync-proxy",),
+    "count+1": ("sync-deadlock", "sync-barrier"),
+    "count-1": SYNC,
+    "bytes+16": ("sync-deadlock", "sync-barrier"),
+    "bytes-16": ("sync-deadlock", "sync-barrier"),
+    "parity": SYNC,
+    "early-release": SYNC,
+    "shallow-wait": SYNC,
+    "drop-group-wait": SYNC,
+    "drop-commit": SYNC,
+    "drop-wgmma-fence": ("sync-registers",),
+    "drop-warp": SYNC,
+    "drop-barrier": SYNC,
+    "narrow": ("sync-race", "sync-proxy", "sync-deadlock", "sync-barrier", "sync-registers"),
+    "every*2": ("sync-deadlock", "sync-barrier", "sync-race", "sync-participants"),
+    "every/2": ("sync-barrier", "sync-race", "sync-participants"),
+    "threads+32": ("sync-deadlock", "sync-barrier"),
+    "threads-32": ("sync-deadlock", "sync-barrier"),
+    "misaligned": ("smem-plan",),
+    "overlap": ("smem-plan",),
+    "overlap-barrier": ("smem-plan",),
+    "slots-share": ("smem-plan",),
+    "modulus": SYNC,
+    "drop-fence-init": ("sync-barrier",),
+    "drop-init": ("sync-barrier",),
+    "into-loop": ("sync-deadlock", "sync-barrier", "sync-race"),
+    "no-completion": ("sync-barrier",),
+    "registers": ("register-plan",),
+}
+"""Kind → the families of findings of which at least one must name it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A program with one fault of a kind, and where it was put."""
+
+    kind: str
+    func: PrimFunc
+    where: str
+
+
+def faults(func):
+    """Every fault of every kind at every place of ``func`` where it changes something."""
+    # statements that stand in two places become two
+    func = replace(func, body=mapped(func.body, lambda s: (replace(s),)))
+    trace = Trace(func)
+    for kind, made in (
+        *_drops(func, trace), *_counts(func, trace), *_statements(func, trace),
+        *_moves(func, trace), *_groups(func, trace), *_plans(func, trace), *_rings(func, trace),
+    ):  # fmt: skip
+        assert kind in FAMILY, kind
+        yield Fault(kind, *made)
+
+
+def _words(stmt):
+    if isinstance(stmt, Issue):
+        return f"{stmt.instr} {[v.buffer.name for v in stmt.writes]}"
+    name = stmt.barrier.name if stmt.barrier is not None else stmt.id
+    return f"{stmt.kind} {name}"
+
+
+def swap(func, old, *new):
+    """``func`` with one statement replaced."""
+    body = mapped(func.body, lambda s: new if s is old else (s,))
+    return replace(func, body=body)
+
+
+def _syncs(trace, *kinds):
+    return [s for s in trace.members
+            if isinstance(s, Sync) and s.kind in kinds and s in trace.executed]  # fmt: skip
+
+
+def _issues(trace):
+    return [s for s in trace.members if isinstance(s, Issue) and s in trace.executed]
+
+
+# ---- dropped statements
+
+
+def _drops(func, trace):
+    rules = {
+        "wait": ("drop-wait", trace.blocking),
+        "arrive": ("drop-arrive", lambda s: trace.needed_arrivals[s]),
+        "async_arrive": ("drop-arrive", lambda s: trace.needed_arrivals[s]),
+        "expect": ("drop-expect", trace.waited),
+        "fence_proxy": ("drop-fence-proxy", lambda s: fenced(trace, s)),
+        "wgmma_commit": ("drop-commit", lambda _: True),
+        "bulk_commit": ("drop-commit", lambda _: True),
+        "async_commit": ("drop-commit", lambda s: not _tracked(trace, s)),
+        "wgmma_fence": ("drop-wgmma-fence", lambda s: _first_fence(trace, s)),
+        "warp": ("drop-warp", lambda s: hands_over(trace, s)),
+        "fence_init": ("drop-fence-init", lambda _: True),
+        "init": ("drop-init", lambda s: any(
+            t.barrier is s.barrier and t.kind != "init"
+            for t in _syncs(trace, "wait", "arrive", "expect", "async_arrive"))),
+        "barrier": ("drop-barrier", lambda s: hands_over(trace, s) or _after_init(trace, s)),
+    }  # fmt: skip
+    for sync in _syncs(trace, *rules):
+        kind, matters = rules[sync.kind]
+        if matters(sync):
+            yield kind, (swap(func, sync), _words(sync))
+
+
+def _tracked(trace, commit):
+    """Its copies complete on a barrier: the group is not waited for."""
+    return any(trace.meet(commit, s) for s in _syncs(trace, "async_arrive"))
+
+
+def _after_init(trace, barrier):
+    """The first barrier after the initialisation: it lets the others use what was made."""
+    for events in trace.blocks:
+        made = False
+        for e in events:
+            if isinstance(e.stmt, Sync):
+                made = made or e.stmt.kind == "init"
+                if made and e.stmt.kind in ("barrier", "cluster", "grid"):
+                    return e.stmt is barrier
+    return False
+
+
+def fenced(trace, fence):
+    """A plain access by its participants comes before it, and an asynchronous one, with a
+    write between the two, touches the same slot later in some block."""
+    for events in trace.blocks:
+        for e in events:
+            if e.stmt is not fence:
+                continue
+            mine, done = [], set()
+            for before in reversed(events[: e.at]):
+                if isinstance(before.stmt, Sync) and before.stmt.kind == "fence_proxy":
+                    if trace.meet(before.stmt, fence):
+                        break
+                elif trace.plain(before.stmt) and trace.meet(before.stmt, fence):
+                    mine += [(u, False) for u in trace.reads(before)]
+                    mine += [(u, True) for u in trace.writes(before)]
+            for unit, wrote in mine:
+                if (unit, wrote) in done:
+                    continue
+                done.add((unit, wrote))
+                for after in events[e.at :]:
+                    if isinstance(after.stmt, Issue) and not trace.plain(after.stmt):
+                        touched = trace.writes(after) + (trace.reads(after) if wrote else [])
+                        if unit in touched:
+                            return True
+    return False
+
+
+def _first_fence(trace, fence):
+    """Some wgmma follows it whose registers were touched since the fence before, or that is
+    the first."""
+    for events in trace.blocks:
+        touched, fresh = True, False
+        for e in events:
+            if not trace.meet(e.stmt, fence):
+                continue
+            if isinstance(e.stmt, Issue):
+                wgmma = effects(e.stmt).completion == "wgmma"
+                if wgmma and fresh:
+                    return True
+                touched = touched or (not wgmma and _touches_accumulator(trace, e.stmt))
+            elif e.stmt.kind == "wgmma_fence":
+                fresh = touched and e.stmt is fence
+                touched = False
+    return False
+
+
+def _touches_accumulator(trace, issue):
+    held = {v.buffer for s in _issues(trace) if effects(s).completion == "wgmma"
+            for v in views(s) if v.storage == "rmem"}  # fmt: skip
+    return any(v.buffer in held for v in views(issue))
+
+
+def hands_over(trace, sync):
+    """Plain accesses of several threads to memory that somebody writes come before it, since
+    the last barrier among them, and accesses to the same slots come after it."""
+    written = {v.buffer for s in _issues(trace) for v in s.writes}
+    for events in trace.blocks:
+        for e in events:
+            if e.stmt is not sync:
+                continue
+            units = set()
+            for before in reversed(events[: e.at]):
+                if isinstance(before.stmt, Sync):
+                    if before.stmt.kind in ("barrier", "warp", "cluster", "grid") and (
+                        trace.members[before.stmt] >= trace.members[sync]
+                    ):
+                        break
+                elif trace.plain(before.stmt) and trace.meet(before.stmt, sync):
+                    units |= {(u, True) for u in trace.writes(before)}
+                    units |= {(u, False) for u in trace.reads(before) if u[0] in written}
+            for after in events[e.at :]:
+                if isinstance(after.stmt, Issue):
+                    if any((u, True) in units for u in trace.reads(after)):
+                        return True
+                    if any((u, w) in units for u in trace.writes(after) for w in (True, False)):
+                        return True
+    return False
+
+
+# ---- wrong numbers
+
+
+def _recount(func, barrier, count):
+    new = replace(barrier, count=count)
+    func = rebuild(func, barriers={barrier: new})
+
+    def change(s):
+        init = isinstance(s, Sync) and s.kind == "init" and s.barrier is new
+        return (replace(s, count=count),) if init else (s,)
+
+    return replace(func, body=mapped(func.body, change))
+
+
+def _counts(func, trace):
+    for barrier in func.barriers:
+        used = [s for s in _syncs(trace, "wait") if s.barrier is barrier]
+        if not any(trace.blocking(s) for s in used):
+            continue
+        yield "count+1", (_recount(func, barrier, barrier.count + 1), barrier.name)
+        if barrier.count > 1:
+            yield "count-1", (_recount(func, barrier, barrier.count - 1), barrier.name)
+
+
+def _statements(func, trace):
+    for sync in _syncs(trace, "expect"):
+        if trace.waited(sync):
+            yield "bytes+16", (swap(func, sync, replace(sync, bytes=sync.bytes + 16)), _words(sync))
+            yield "bytes-16", (swap(func, sync, replace(sync, bytes=sync.bytes - 16)), _words(sync))
+    for sync in _syncs(trace, "wait"):
+        yield "parity", (swap(func, sync, replace(sync, parity=1 - sync.parity)), _words(sync))
+    for sync in _syncs(trace, "arrive"):
+        if trace.needed_arrivals[sync] and sync.every > 1:
+            if len(trace.members[sync]) > sync.every:
+                made = replace(sync, every=2 * sync.every)
+                yield "every*2", (swap(func, sync, made), _words(sync))
+            made = replace(sync, every=sync.every // 2)
+            yield "every/2", (swap(func, sync, made), _words(sync))
+    for sync in _syncs(trace, "barrier", "barrier_arrive"):
+        yield "threads+32", (swap(func, sync, replace(sync, threads=sync.threads + 32)), _words(sync))  # noqa: E501
+        if sync.threads > 32:
+            yield "threads-32", (swap(func, sync, replace(sync, threads=sync.threads - 32)), _words(sync))  # noqa: E501
+    for sync in _syncs(trace, "registers"):
+        yield "registers", (swap(func, sync, replace(sync, count=sync.count + 4)), _words(sync))
+    for issue in _issues(trace):
+        if "barrier" in issue.attrs:
+            attrs = {k: v for k, v in issue.attrs.items() if k not in ("barrier", "slot")}
+            yield "no-completion", (swap(func, issue, replace(issue, attrs=attrs)), _words(issue))
+    yield from _narrowed(func, trace)
+
+
+def _half(mesh):
+    """The first half of the participants, along the outermost thread axis that has one."""
+    axes = list(mesh.axes)
+    for n, a in enumerate(axes):
+        if a.level == "thread" and a.extent > 1 and a.extent % 2 == 0:
+            axes[n] = Axis(a.level, a.name, a.extent // 2, a.stride, a.offset)
+            return Mesh(tuple(axes), mesh.sizes)
+    return None
+
+
+def _meshes(body, here, out):
+    for stmt in body:
+        out[stmt] = here
+        if isinstance(stmt, With):
+            _meshes(stmt.body, stmt.mesh, out)
+        elif isinstance(stmt, (For, When)):
+            _meshes(stmt.body, here, out)
+    return out
+
+
+def _narrowed(func, trace):
+    """Half of the participants skip a statement. A wait in front of statements that one
+    thread executes for all is not needed by the others."""
+    meshes = _meshes(func.body, Mesh(), {})
+    for sync in _syncs(trace, "wait", "fence_proxy", "barrier"):
+        half = _half(meshes[sync])
+        if half is None:
+            continue
+        if sync.kind == "wait" and not (trace.blocking(sync) and _all_use(trace, sync)):
+            continue
+        if sync.kind == "fence_proxy" and not fenced(trace, sync):
+            continue
+        yield "narrow", (swap(func, sync, With(half, half, "half", (sync,))), _words(sync))
+
+
+def _all_use(trace, wait):
+    """The first access after the wait is one in which all participants take part."""
+    for events in trace.blocks:
+        for e in events:
+            if e.stmt is wait:
+                after = (x.stmt for x in events[e.at :] if trace.meet(x.stmt, wait))
+                use = next((s for s in after if isinstance(s, Issue) and any(
+                    v.storage != "rmem" for v in views(s))), None)  # fmt: skip
+                if use is not None and not effects(use).elected:
+                    return True
+    return False
+
+
+# ---- moved statements
+
+
+def _bodies(body):
+    yield body
+    for stmt in body:
+        if isinstance(stmt, (With, For, When)):
+            yield from _bodies(stmt.body)
+
+
+def _moves(func, trace):
+    """A release before what it waits for; an arrival behind a loop moved into the loop."""
+    for body in _bodies(func.body):
+        for n, stmt in enumerate(body):
+            inner = stmt.body[0] if isinstance(stmt, When) and len(stmt.body) == 1 else stmt
+            if isinstance(inner, Sync) and inner.kind == "arrive" and trace.needed_arrivals[inner]:
+                at = next((m for m in range(n - 1, -1, -1) if _holds_back(body[m])), None)
+                if at is not None:
+                    order = (*body[:at], stmt, *body[at:n], *body[n + 1 :])
+                    yield "early-release", (_rebody(func, body, order), _words(inner))
+        yield from _into_loops(func, trace, body)
+
+
+def _holds_back(stmt):
+    if isinstance(stmt, Sync):
+        return stmt.kind in ("wgmma_wait", "bulk_wait", "async_wait")
+    return isinstance(stmt, Issue) and any(v.storage == "smem" for v in views(stmt)) and (
+        effects(stmt).completion == "none"
+    )  # fmt: skip
+
+
+def _rebody(func, old, new):
+    def visit(body):
+        if body is old:
+            return new
+        return tuple(
+            replace(s, body=visit(s.body)) if isinstance(s, (With, For, When)) else s for s in body
+        )
+
+    return replace(func, body=visit(func.body))
+
+
+def _into_loops(func, trace, body):
+    for n, loop in enumerate(body):
+        if not isinstance(loop, For):
+            continue
+        for m in range(n + 1, len(body)):
+            scope = body[m]
+            if not isinstance(scope, With):
+                continue
+            for sync in scope.body:
+                if not (isinstance(sync, Sync) and sync.kind == "arrive"):
+                    continue
+                if not trace.needed_arrivals[sync] or _once(trace, loop):
+                    continue
+                moved = replace(loop, body=(*loop.body, replace(scope, body=(sync,))))
+                kept = tuple(s for s in scope.body if s is not sync)
+                order = list(body)
+                order[n], order[m] = moved, replace(scope, body=kept)
+                yield "into-loop", (_rebody(func, body, tuple(order)), _words(sync))
+
+
+def _once(trace, loop):
+    """The loop always has exactly one trip: to be inside changes nothing."""
+    step = loop.step if isinstance(loop.step, int) else 0
+    ends = (loop.start, loop.stop)
+    return all(isinstance(x, int) for x in ends) and len(range(*ends, step)) == 1
+
+
+# ---- groups in flight
+
+
+def _groups(func, trace):
+    for sync in _syncs(trace, "wgmma_wait", "bulk_wait", "async_wait"):
+        shallow = replace(sync, pending=sync.pending + 1)
+        if _frontier_matters(trace, sync, shallow):
+            yield "shallow-wait", (swap(func, sync, shallow), _words(sync))
+        if _frontier_matters(trace, sync, None):
+            yield "drop-group-wait", (swap(func, sync), _words(sync))
+
+
+FLAVOUR = {"wgmma_wait": "wgmma", "bulk_wait": "bulk", "async_wait": "async"}
+
+
+def _frontier_matters(trace, old, new):
+    """With ``new`` in the place of ``old``, some group is still in flight where its completion
+    is relied on: an arrival that somebody waits for releases the slot that it reads, its
+    registers or the data that it brings are used, or the kernel ends."""
+    flavour = FLAVOUR[old.kind]
+    for n, events in enumerate(trace.blocks):
+        open_, groups = [], []
+        frontier, less = 0, 0
+        # of a store, reads and the whole are waited for apart
+        for e in events:
+            stmt = e.stmt
+            if not trace.meet(stmt, old):
+                continue
+            if isinstance(stmt, Issue) and effects(stmt).completion == flavour:
+                open_.append(e)
+                continue
+            if isinstance(stmt, Sync) and stmt.kind == f"{flavour}_commit":
+                groups.append(open_)
+                open_ = []
+                continue
+            if isinstance(stmt, Sync) and stmt.kind == f"{flavour}_wait":
+                if stmt.read and not old.read:
+                    continue
+                frontier = max(frontier, len(groups) - stmt.pending)
+                stmt = new if stmt is old else stmt
+                if stmt is not None:
+                    less = max(less, len(groups) - stmt.pending)
+                continue
+            late = [x for g in groups[less:frontier] for x in g]
+            if late and _relies(trace, n, e, late, flavour):
+                return True
+        if any(g for g in groups[less:frontier]) and not old.read:
+            return True
+    return False
+
+
+def _relies(trace, block, e, late, flavour):
+    stmt = e.stmt
+    if isinstance(stmt, Issue):
+        held = {v.buffer for x in late for v in views(x.stmt) if v.storage == "rmem"}
+        brought = {u for x in late for u in trace.writes(x)} if flavour == "async" else set()
+        return any(v.buffer in held for v in views(stmt)) or any(
+            u in brought for u in trace.reads(e)
+        )
+    if stmt.kind in ("arrive", "barrier", "barrier_arrive"):
+        if stmt.kind == "arrive" and (block, e.at) not in trace.needed_arrivals[stmt]:
+            return False
+        if flavour == "async":
+            return True
+        slots = {s for x in late for b, s in trace.reads(x) if b.storage == "smem"}
+        if stmt.kind == "arrive" and stmt.barrier.slots > 1:
+            return e.slot in slots
+        again = {u for x in late for u in trace.reads(x) if u[0].storage == "smem"}
+        return any(
+            u in again for y in trace.blocks[block][e.at :] if isinstance(y.stmt, Issue)
+            for u in trace.writes(y)
+        )  # fmt: skip
+    return False
+
+
+# ---- the memory plan
+
+
+def _plans(func, trace):
+    used = {v.buffer for s in _issues(trace) for v in views(s)}
+    tma = {v.buffer for s in _issues(trace) if s.instr == "copy_async_tensor" for v in views(s)}
+    shared = [b for b in func.buffers if b.storage == "smem" and b in used]
+    for b in shared:
+        swizzled = b.layout is not None and b.layout.swizzle is not None
+        if swizzled or b in tma:
+            yield "misaligned", (_place(func, b, 0, b.offsets[0] + 16), b.name)
+        if func.barriers:
+            at = func.barriers[0].offset // 1024 * 1024
+            if at + 1024 > func.barriers[0].offset:
+                yield "overlap-barrier", (_place(func, b, 0, at), b.name)
+        if _laps(trace, b):
+            yield "slots-share", (_place(func, b, b.slots - 1, b.offsets[0]), b.name)
+    for a in shared:
+        for b in shared:
+            if a is not b and _together(trace, a, b):
+                yield "overlap", (_place(func, a, 0, b.offsets[0]), f"{a.name} on {b.name}")
+
+
+def _place(func, buffer, slot, offset):
+    offsets = (*buffer.offsets[:slot], offset, *buffer.offsets[slot + 1 :])
+    return rebuild(func, buffers={buffer: replace(buffer, offsets=offsets)})
+
+
+def _together(trace, a, b):
+    """One instruction reads slot 0 of both: they are alive at the same time."""
+    for events in trace.blocks:
+        for e in events:
+            if isinstance(e.stmt, Issue) and {(a, 0), (b, 0)} <= set(trace.reads(e)):
+                return True
+    return False
+
+
+def _laps(trace, ring):
+    """Its last slot is used, and so is its first."""
+    if ring.slots < 2:
+        return False
+    for events in trace.blocks:
+        touched = {
+            u for e in events if isinstance(e.stmt, Issue)
+            for u in (*trace.reads(e), *trace.writes(e))
+        }  # fmt: skip
+        if {(ring, 0), (ring, ring.slots - 1)} <= touched:
+            return True
+    return False
+
+
+# ---- one slot too few on one side
+
+
+def _rings(func, trace):
+    rings = [b for b in func.buffers if b.slots > 2 and _laps(trace, b)]
+    sides = {frozenset(trace.members[s]) for s in _issues(trace)
+             for v in views(s) if v.buffer in rings}  # fmt: skip
+    for slots in sorted({b.slots for b in rings}):
+        for side in sorted(sides, key=sorted):
+            counts = set()
+            for s in trace.members:
+                if trace.members[s] == side:
+                    counts |= {_numerator(x, slots) for x in _slots(s)} - {None}
+
+            def change(s, counts=counts, side=side, slots=slots):
+                if not isinstance(s, (Issue, Sync)) or s not in trace.members:
+                    return (s,)
+                return (_resized(s, counts, slots),) if trace.members[s] == side else (s,)
+
+            if counts:
+                made = replace(func, body=mapped(func.body, change))
+                yield "modulus", (made, f"{slots} slots, {len(side)} threads")
+
+
+def _slots(stmt):
+    if isinstance(stmt, Issue):
+        return [v.slot for v in views(stmt)]
+    return [stmt.slot] if isinstance(stmt, Sync) else []
+
+
+def _numerator(x, slots):
+    if isinstance(x, Expr) and len(x.terms) == 1 and len(x.terms[0][0]) == 1:
+        atom = x.terms[0][0][0]
+        if isinstance(atom, Mod) and atom.den == slots:
+            return atom.num
+    return None
+
+
+def _fewer(x, counts, slots):
+    """``count % slots`` and ``count // slots`` with one slot less."""
+    if not isinstance(x, Expr):
+        return x
+    total = 0
+    for mono, coef in x.terms:
+        value = coef
+        for atom in mono:
+            if isinstance(atom, (Mod, FloorDiv)):
+                make = mod if isinstance(atom, Mod) else floordiv
+                if atom.den == slots and (isinstance(atom, Mod) and atom.num in counts
+                                          or isinstance(atom, FloorDiv) and _floor_of(atom, counts)):  # noqa: E501  # fmt: skip
+                    value = value * make(atom.num, slots - 1)
+                else:
+                    value = value * make(_fewer(atom.num, counts, slots), atom.den)
+            else:
+                value = value * atom.expr()
+        total = total + value
+    return total
+
+
+def _floor_of(atom, counts):
+    return any(symbols(atom.num) == symbols(c) for c in counts)
+
+
+def _resized(stmt, counts, slots):
+    if isinstance(stmt, Sync):
+        return replace(stmt, slot=_fewer(stmt.slot, counts, slots),
+                       parity=_fewer(stmt.parity, counts, slots))  # fmt: skip
+
+    def view(v):
+        return replace(v, slot=_fewer(v.slot, counts, slots)) if isinstance(v, View) else v
+
+    attrs = dict(stmt.attrs)
+    if "slot" in attrs:
+        attrs["slot"] = _fewer(attrs["slot"], counts, slots)
+    reads, writes = tuple(map(view, stmt.reads)), tuple(map(view, stmt.writes))
+    return replace(stmt, reads=reads, writes=writes, attrs=attrs)
+
+
+__all__ = ["FAMILY", "Fault", "faults"]

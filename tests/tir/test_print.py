@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from generate import Maker
+from any_kernel import Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import gemm
@@ -288,7 +288,7 @@ def test_steps():
     assert again.launches == two_kernels().launches
     above = text.split("    @prim_func")
     assert above[0].endswith("    # memory peak=208.00KB\n")
-    assert above[1].endswith('    # registers participants="loader" estimate=40 declared=24\n')
+    assert above[1].endswith("    # registers role=loader estimate=40 declared=24\n")
 
 
 def test_an_entry_named_as_its_kernel():

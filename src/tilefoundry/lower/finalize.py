@@ -34,9 +34,5 @@ def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
         findings += report.findings
-        notes += [
-            f"registers role={role} estimate={need}" + (f" declared={given}" if given else "")
-            for role, need, given in kernel.registers
-        ]
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings

@@ -9,7 +9,7 @@ from tilefoundry.diag import Span
 
 WHERE = re.compile(r"(?:(?P<text>.*?) \((?P<a>[^\s():]+):(?P<n>\d+)\)|(?P<b>[^\s():]+):(?P<m>\d+))")
 BEHIND = re.compile(r"[\s,)]*:?[ \t]*(?:#[ ]?(?P<text>[^\n]*))?")
-REGISTERS = re.compile(r'registers participants="(.*)" estimate=(\d+) declared=(\d+)')
+REGISTERS = re.compile(r"registers role=(.*) estimate=(\d+)(?: declared=(\d+))?")
 
 
 class Comments:
@@ -29,7 +29,7 @@ class Comments:
             if found is None:
                 notes.insert(0, text)
             else:
-                registers.insert(0, (found[1], int(found[2]), int(found[3])))
+                registers.insert(0, (found[1], int(found[2]), int(found[3] or 0)))
             at -= 1
         return tuple(notes), tuple(registers)
 

@@ -117,6 +117,7 @@ def _stmt(stmt: Stmt) -> Record:
             attrs: dict[str, Any] = dict(stmt.attrs)
             if "barrier" in attrs:
                 attrs.setdefault("slot", 0)
+            attrs.setdefault("op", stmt.instr)
             given = tuple((k, _value(v)) for k, v in sorted(attrs.items()))
             return ("issue", stmt.instr, reads, writes, given, stmt.source)
         case Sync():

@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, substitute, symbols
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.shard import P, ShardLayout
 from tilefoundry.ir.spec import Tag
 from tilefoundry.lang.statements import loop_variable
+from tilefoundry.target import TargetRef
 from tilefoundry.tir.program import (
     Advance,
     Barrier,
@@ -58,6 +60,14 @@ def fresh(name: str, taken: Iterable[str]) -> str:
     return found
 
 
+def private_storages(target: Any) -> frozenset[str]:
+    """Storages of which each unit of the innermost level has its own; of another, a buffer
+    that no axis splits is the same whoever uses it, and its mesh says nothing."""
+    found = target.load() if isinstance(target, TargetRef) else target
+    inner = found.levels[-1]
+    return frozenset(name for name, s in found.storages.items() if s.level == inner)
+
+
 def named(func: PrimFunc) -> PrimFunc:
     """``func`` in the printed form; the same object where it has it."""
     return _Naming(func).func()
@@ -66,6 +76,7 @@ def named(func: PrimFunc) -> PrimFunc:
 class _Naming:
     def __init__(self, func: PrimFunc) -> None:
         self._func = func
+        self._private = private_storages(func.target)
         self._taken: set[str] = set(WORDS)
         self._objects: dict[Any, Any] = {}
         self._env: dict[Sym, Dim] = {}
@@ -102,7 +113,9 @@ class _Naming:
     def _buffer(self, buffer: Buffer) -> Buffer:
         name = self._name(buffer.name, "_stages" if buffer.slots > 1 else "")
         layout = None if buffer.layout is None else self._layout(buffer.layout)
-        made = _with(buffer, name=name, layout=layout)
+        split = layout is not None and (any(layout.axes) or layout.partial)
+        held = split or buffer.storage in self._private
+        made = _with(buffer, name=name, layout=layout, mesh=buffer.mesh if held else Mesh())
         self._objects[buffer] = made
         return made
 
@@ -233,7 +246,12 @@ class _Naming:
 
 def _with(value: Any, /, **changes: Any) -> Any:
     """The value with changes; itself where nothing differs."""
-    if all(getattr(value, k) is v or getattr(value, k) == v for k, v in changes.items()):
+
+    def kept(old: Any, new: Any) -> bool:
+        # equal layouts may name their partial axes in different orders
+        return old is new or (old == new and not isinstance(new, ShardLayout))
+
+    if all(kept(getattr(value, k), v) for k, v in changes.items()):
         return value
     return replace(value, **changes)
 

@@ -114,7 +114,8 @@ def _head(func: PrimFunc) -> list[str]:
     """What was found out about a kernel, as comments above it."""
     lines = [f"# {note}".rstrip() for note in func.notes]
     for role, need, declared in func.registers:
-        lines.append(f'# registers participants="{role}" estimate={need} declared={declared}')
+        given = f" declared={declared}" if declared else ""
+        lines.append(f"# registers role={role} estimate={need}{given}")
     return lines
 
 
@@ -244,7 +245,7 @@ class _Writer:
         words = [self.place.operand(x, default) for x in issue.reads]
         made = [self.place.view(x) for x in issue.writes]
         words += made if len(made) == 1 else [tuple_text(made)]
-        words += self.place.attrs(issue.attrs)
+        words += self.place.attrs(issue.instr, issue.attrs)
         tail = _comment(issue.source, issue.span)
         return _wrapped(f"T.{issue.instr}", words, tail, self.depth)
 

@@ -7,8 +7,10 @@ multiply, and its terms by falling coefficient, then outermost loop first:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from typing import Any, NoReturn
 
 from tilefoundry.ir.dtype import DType
@@ -16,7 +18,7 @@ from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, MinMax, Mono, OpenDim
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.lang.scopes import declared_text, scope_text
-from tilefoundry.lang.spelling import Bound, Place, tuple_text
+from tilefoundry.lang.spelling import Bound, Place, index_text, tuple_text
 from tilefoundry.layout import ComposedLayout
 from tilefoundry.tir.naming import WORDS, fresh, ring_name
 from tilefoundry.tir.program import Barrier, For, Operand, View, With
@@ -65,8 +67,20 @@ class TirPlace(Place):
 
     def mesh(self, own: Mesh, source: str) -> str:
         """The mesh of a scope, as it narrows a scope around it if that gives its units."""
-        found = scope_text(self, own, source) if source else None
+        found = scope_text(self, own, source) if source else self._narrowed(own)
         return declared_text(self, own) if found is None else found
+
+    def _narrowed(self, own: Mesh) -> str | None:
+        """``own`` as a part of the nearest scope of its level, where it is one."""
+        if len(own.levels) != 1:
+            return None
+        level = own.levels[0]
+        for b in reversed(self.bindings):
+            if b.open and b.mesh.levels == own.levels:
+                index = _box(b.mesh, set(own.units(level)))
+                source = f"{b.name}[{index_text(index)}]"
+                return scope_text(self, own, source) if index else None
+        return None
 
     # Index expressions
 
@@ -217,9 +231,12 @@ class TirPlace(Place):
         alone = slot == 0 and (every or barrier.slots == 1)
         return barrier.name if alone else f"{barrier.name}[{self.dim(slot)}]"
 
-    def attrs(self, attrs: Mapping[str, Any]) -> Iterator[str]:
-        """``name=value`` of an instruction's parameters; a barrier with its slot."""
+    def attrs(self, instr: str, attrs: Mapping[str, Any]) -> Iterator[str]:
+        """``name=value`` of an instruction's parameters; a barrier with its slot, and no
+        operation where it is the one of the instruction's own name."""
         for name, value in attrs.items():
+            if name == "op" and value == instr:
+                continue
             if name == "barrier" and isinstance(value, Barrier):
                 yield f"{name}={self.barrier(value, attrs.get('slot', 0))}"
             elif name == "slot" and isinstance(attrs.get("barrier"), Barrier):
@@ -243,6 +260,20 @@ class TirPlace(Place):
                 return f"T.axis({self.axis(value)})"
             case _:
                 return super().value(value)
+
+
+def _box(mesh: Mesh, units: set[int]) -> tuple[int | slice, ...]:
+    """The slice of a mesh of one level that has these units, () if none has."""
+    extents = [range(a.extent) for a in mesh.axes]
+    where = dict(zip(mesh.units(mesh.levels[0]), product(*extents), strict=True))
+    at = [where[u] for u in units if u in where]
+    if not at or len(at) != len(units):
+        return ()
+    ends = [(min(c), max(c) + 1) for c in zip(*at, strict=True)]
+    if math.prod(hi - lo for lo, hi in ends) != len(units):
+        return ()
+    pairs = zip(ends, mesh.axes, strict=True)
+    return tuple(slice(lo or None, None if hi == a.extent else hi) for (lo, hi), a in pairs)
 
 
 def _open(dim: OpenDim) -> NoReturn:

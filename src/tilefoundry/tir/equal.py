@@ -12,6 +12,7 @@ from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, IterVar, MinMax, Mod, OpenDim, Sym
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import ShardLayout
+from tilefoundry.tir.forms import implied
 from tilefoundry.tir.naming import named, ring_name
 from tilefoundry.tir.program import (
     Advance,
@@ -117,7 +118,7 @@ def _stmt(stmt: Stmt) -> Record:
             attrs: dict[str, Any] = dict(stmt.attrs)
             if "barrier" in attrs:
                 attrs.setdefault("slot", 0)
-            attrs.setdefault("op", stmt.instr)
+            attrs.setdefault("op", implied(stmt.instr))
             given = tuple((k, _value(v)) for k, v in sorted(attrs.items()))
             return ("issue", stmt.instr, reads, writes, given, stmt.source)
         case Sync():

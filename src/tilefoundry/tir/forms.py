@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Sync
 
 
@@ -49,4 +51,13 @@ COMMENTED = ("why", "span")
 DECLARATIONS = ("tensor_view", "alloc_tensor", "mbarrier", "counter", "view", "unroll")
 """Calls that are no instruction."""
 
-__all__ = ["COMMENTED", "DECLARATIONS", "DEFAULTS", "KINDS", "SYNCS", "Form"]
+
+def implied(instr: str) -> str:
+    """The operation that an instruction stands for where its parameters name none."""
+    if instr == TILED:
+        return "mma"
+    contract = every_contract().get(instr)
+    return instr if contract is None else contract.meaning
+
+
+__all__ = ["COMMENTED", "DECLARATIONS", "DEFAULTS", "KINDS", "SYNCS", "Form", "implied"]

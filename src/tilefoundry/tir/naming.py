@@ -81,6 +81,7 @@ class _Naming:
         self._objects: dict[Any, Any] = {}
         self._env: dict[Sym, Dim] = {}
         self._roots: dict[str, str] = {}
+        self._mesh = Mesh()
 
     def func(self) -> PrimFunc:
         func = self._func
@@ -186,12 +187,15 @@ class _Naming:
         before = self._roots.get(scope.binding)
         self._taken.add(name)
         self._roots[scope.binding or name] = name
+        own = _narrowing(self._mesh, scope.own)
+        outer, self._mesh = self._mesh, scope.mesh
         body = self._each(scope.body, self._stmt)
+        self._mesh = outer
         self._taken.remove(name)
         del self._roots[scope.binding or name]
         if before is not None:
             self._roots[scope.binding] = before
-        return _with(scope, binding=name, source=source, body=body)
+        return _with(scope, own=own, binding=name, source=source, body=body)
 
     # Operands
 
@@ -254,6 +258,16 @@ def _with(value: Any, /, **changes: Any) -> Any:
     if all(kept(getattr(value, k), v) for k, v in changes.items()):
         return value
     return replace(value, **changes)
+
+
+def _narrowing(outer: Mesh, own: Mesh) -> Mesh:
+    """What a scope changes: its levels from the outermost that is not as around it."""
+    levels = list(own.levels)
+    while len(levels) > 1 and own.at(levels[0]) == outer.at(levels[0]):
+        levels.pop(0)
+    if len(levels) == len(own.levels):
+        return own
+    return Mesh(tuple(a for a in own.axes if a.level in levels), own.sizes)
 
 
 def _mentions(x: Dim, var: Sym) -> bool:

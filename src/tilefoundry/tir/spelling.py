@@ -20,6 +20,7 @@ from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.lang.scopes import declared_text, scope_text
 from tilefoundry.lang.spelling import Bound, Place, index_text, tuple_text
 from tilefoundry.layout import ComposedLayout
+from tilefoundry.tir.forms import implied
 from tilefoundry.tir.naming import WORDS, fresh, ring_name
 from tilefoundry.tir.program import Barrier, For, Operand, View, With
 
@@ -233,9 +234,9 @@ class TirPlace(Place):
 
     def attrs(self, instr: str, attrs: Mapping[str, Any]) -> Iterator[str]:
         """``name=value`` of an instruction's parameters; a barrier with its slot, and no
-        operation where it is the one of the instruction's own name."""
+        operation where it is the one that the instruction stands for."""
         for name, value in attrs.items():
-            if name == "op" and value == instr:
+            if name == "op" and value == implied(instr):
                 continue
             if name == "barrier" and isinstance(value, Barrier):
                 yield f"{name}={self.barrier(value, attrs.get('slot', 0))}"

@@ -27,7 +27,8 @@ def lower(module: Module, func: str = "") -> Program:
     kernel = kernel_of(module, entry, target)
     results = tuple(b.name for b in kernel.params if b.role == "out")
     launch = Launch(entry.name, inputs, results)
-    return Program({entry.name: kernel}, entry.name, inputs, (launch,), results, weights)
+    return Program({entry.name: kernel}, entry.name, inputs, (launch,), results, weights,
+                   module.name)  # fmt: skip
 
 
 def kernel_of(module: Module, func: Func, target: Target) -> PrimFunc:
@@ -57,7 +58,7 @@ class _Host:
         for stmt in self.func.body.stmts:
             self._step(stmt)
         return Program(self.kernels, self.func.name, inputs, tuple(self.launches), self.results,
-                       weights)  # fmt: skip
+                       weights, self.module.name)  # fmt: skip
 
     def _step(self, stmt: object) -> None:
         if isinstance(stmt, Return):

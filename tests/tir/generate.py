@@ -1,269 +1,491 @@
-"""Random small kernels: nested scopes, loops, tests, counters, odd views, every synchronisation."""
+"""Small random schedules in TIR, without synchronisation, each with its own reference.
+
+Roles of one to eight warps, disjoint or overlapping; rings of 1 to 8 slots filled by TMA,
+cp.async, plain copies or from registers; readers by plain copies or wgmma, in the same loop
+or a deeper one; values rewritten in place; tiles handed on to a role that stores them by TMA
+or plainly. Loops of 0 to 9 trips up to three deep, some with bounds that depend on outer
+variables or on the CTA. The reference executes the statements in program order.
+"""
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
-from tilefoundry.diag import Span
-from tilefoundry.ir import expr as ix
-from tilefoundry.ir.dtype import BF16, DTYPES, F32, I32
-from tilefoundry.ir.expr import LoopVar
+from samples import LEVELS, wgmma
+
+from tilefoundry.ir.dtype import BF16, F32
+from tilefoundry.ir.expr import LoopVar, evaluate
 from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, narrow, rearrange
 from tilefoundry.ir.shard import ShardLayout
-from tilefoundry.lang.forms import BinaryKind, Instr, InstrPath
 from tilefoundry.layout import Swizzle
+from tilefoundry.lower.allocate import allocate
+from tilefoundry.lower.rings import ring_count
 from tilefoundry.targets.load import load_target
-from tilefoundry.tir import program as tir
-from tilefoundry.tir.forms import SYNCS as SYNC_FORMS
+from tilefoundry.tir.program import (
+    Advance,
+    Buffer,
+    Counter,
+    For,
+    Issue,
+    PrimFunc,
+    Scalar,
+    With,
+    whole,
+    window,
+)
 
-LEVELS = ("gpu", "cluster", "cta", "thread")
-SIZES = (("cta", 6), ("thread", 256))
-SYNCS = tuple(SYNC_FORMS)
-NAMES = ("k", "task", "i", "j", "T", "for", "x", "acc", "range")
+ROWS, COLS = 8, 32
+"""A plain tile of f32: a row is a warp's 128 bytes."""
+SIDE = 64
+"""A matrix operand is SIDE x SIDE."""
 
 
-class Maker:
-    """One random kernel from a seed."""
+@dataclass(frozen=True)
+class Case:
+    """One program; ``reference`` maps its inputs to its outputs (None: never written)."""
 
-    def __init__(self, seed: int) -> None:
-        self.r = random.Random(seed)
-        self.symbols: list[ix.Dim] = []
-        self.buffers: list[tir.Buffer] = []
-        self.barriers = tuple(
-            tir.Barrier(f"bar{n}", self.r.choice((1, 1, 3)), self.r.randint(1, 9), 8 * n)
-            for n in range(self.r.randint(1, 3))
+    name: str
+    func: PrimFunc
+    shapes: tuple[tuple[tuple[int, ...], str], ...]
+    reference: Callable[[list[Any]], list[Any]]
+
+
+@dataclass(eq=False)
+class Role:
+    name: str
+    own: Mesh
+    mesh: Mesh
+    source: str
+    warps: int
+
+
+@dataclass(eq=False)
+class Step:
+    """A leaf with what it does to the reference's values."""
+
+    role: Role
+    issue: Issue
+    act: Callable[[dict[Any, Any], dict[Any, int]], None]
+
+
+@dataclass(eq=False)
+class Loop:
+    var: LoopVar
+    start: Any
+    stop: Any
+    step: Any
+    body: list[Any] = field(default_factory=list)
+
+
+def generate(seed: int) -> Case:
+    """The program of one seed."""
+    return _Maker(Random(seed), f"case{seed}").case()
+
+
+class _Maker:
+    def __init__(self, random: Random, name: str) -> None:
+        self.random = random
+        self.name = name
+        self.inputs: list[Buffer] = []
+        self.outputs: list[Buffer] = []
+        self.locals: list[Buffer] = []
+        self.counters: dict[LoopVar, Counter] = {}
+        self.loops: list[Loop] = []
+        self.shared = 0
+
+    def chance(self, p: float) -> bool:
+        return self.random.random() < p
+
+    # Units
+
+    def units(self) -> None:
+        self.matrix = self.chance(0.35)
+        roles = self.random.randint(1, 4)
+        sizes = [self.random.choice((1, 1, 2, 4)) for _ in range(roles)]
+        if self.matrix:
+            sizes[0] = 4
+        sizes.sort(reverse=True)
+        warps = sum(sizes)
+        self.threads = 32 * warps
+        self.ctas = self.random.choice((1, 1, 2))
+        declared = (("cta", self.ctas), ("thread", self.threads))
+        self.grid = Mesh(arrange("cta", (self.ctas,), ("p",)), declared)
+        self.block = Mesh(arrange("thread", (warps, 32), ("warp", "lane")), declared)
+        self.inside = enter(self.grid, self.block, LEVELS)
+        self.roles = []
+        at = 0
+        for n, size in enumerate(sizes):
+            self.roles.append(self.role(f"role{n}", at, size))
+            at += size
+        self.everyone = Role("everyone", self.block, self.inside, "", warps)
+        if self.matrix:
+            own = rearrange(narrow(self.block, (slice(0, 4), slice(None))), (4, 8, 4),
+                            ("warp4", "lane8", "lane4"))  # fmt: skip
+            self.group = Role("group", own, enter(self.inside, own, LEVELS), "threads[0:4, :]", 4)
+        self.overlapping = self.chance(0.25)
+
+    def role(self, name: str, at: int, size: int) -> Role:
+        own = narrow(self.block, (slice(at, at + size), slice(None)))
+        mesh = enter(self.inside, own, LEVELS)
+        return Role(name, own, mesh, f"threads[{at}:{at + size}, :]", size)
+
+    def anyone(self) -> Role:
+        if self.overlapping and self.chance(0.4) and self.everyone.warps in (1, 2, 4, 8):
+            return self.everyone
+        return self.random.choice(self.roles)
+
+    # Buffers
+
+    def param(self, shape: tuple[int, ...], role: str, dtype: Any = F32) -> Buffer:
+        kept = self.inputs if role == "in" else self.outputs
+        made = Buffer(f"{role}{len(kept)}", shape, dtype, "gmem", role=role)
+        kept.append(made)
+        return made
+
+    def ring(self, name: str, shape: tuple[int, int], dtype: Any, layout: Any, wide: int) -> Buffer:
+        size = shape[0] * shape[1] * dtype.bits // 8
+        slots = self.random.choice((1, 1, 2, 2, 3, 4, 8)) if self.loops else 1
+        while slots > 1 and (self.shared + slots * size > wide):
+            slots -= 1
+        self.shared += slots * size
+        made = Buffer(f"{name}{len(self.locals)}", shape, dtype, "smem", layout, slots=slots)
+        self.locals.append(made)
+        return made
+
+    def slot(self, ring: Buffer) -> Any:
+        if ring.slots == 1:
+            return 0
+        count = ring_count(self.loops, self.counters)
+        if count is None:
+            var = self.loops[-1].var
+            made = self.counters.setdefault(var, Counter(f"{var.name}_count"))
+            count = made.expr()
+        return count % ring.slots
+
+    def held(self, role: Role, name: str, turned: bool = False) -> Buffer:
+        """A tile in the registers of a role: rows by warp; ``turned``: columns dealt anew."""
+        warp, lane = role.mesh.at("thread")
+        rows = ROWS // role.warps
+        if turned:
+            modes, axes = (rows, role.warps, COLS), (None, warp, lane)
+        else:
+            modes, axes = (role.warps, rows, COLS), (warp, None, lane)
+        if rows == 1:
+            modes, axes = (role.warps, COLS), (warp, lane)
+        layout = ShardLayout(modes, None, axes)
+        made = Buffer(f"{name}{len(self.locals)}", (ROWS, COLS), F32, "rmem", layout,
+                      mesh=role.mesh)  # fmt: skip
+        self.locals.append(made)
+        return made
+
+    # Program
+
+    def case(self) -> Case:
+        self.units()
+        deep = self.random.choice((0, 1, 1, 2, 2, 2, 3))
+        body = self.level(deep)
+        block = With(self.block, self.inside, "threads", tuple(self.emit(body)))
+        func = PrimFunc(
+            self.name, (*self.inputs, *self.outputs), tuple(self.locals), (),
+            (With(self.grid, self.grid, "cta", (block,)),), load_target("nvidia.h200_sxm"),
+            (Topology("cta", self.ctas), Topology("thread", self.threads)),
+            counters=tuple(self.counters.values()),
+        )  # fmt: skip
+        shapes = tuple((b.shape, b.dtype.torch) for b in self.inputs)
+        return Case(self.name, allocate(func), shapes, lambda given: self.reference(body, given))
+
+    def level(self, deep: int) -> list[Any]:
+        """Statements of one level, with one loop in it while ``deep`` > 0."""
+        several = (0, 1, 1, 2) if deep else (1, 2)
+        streams = [self.stream(deep) for _ in range(self.random.choice(several))]
+        if self.matrix and deep == 1:
+            streams.append(self.product())
+        elif deep:
+            streams.append([self.loop(deep)])
+        return self.woven(streams)
+
+    def woven(self, streams: list[list[Any]]) -> list[Any]:
+        """The streams' statements in one order that keeps each stream's own."""
+        out: list[Any] = []
+        left = [list(s) for s in streams if s]
+        while left:
+            pick = self.random.choice(left)
+            out.append(pick.pop(0))
+            left = [s for s in left if s]
+        return out
+
+    def loop(self, deep: int, inside: Callable[[], list[Any]] | None = None) -> Loop:
+        n = len(self.loops)
+        runs = self.random.choice((0, 1, 2, 3, 3, 5, 9) if deep == 1 else (0, 1, 2, 3))
+        var = LoopVar(f"i{n}", 0, max(runs - 1, 0))
+        start: Any = 0
+        if n == 0 and self.ctas > 1:
+            start = self.grid.coordinate("p", "cta")
+            made = Loop(var, start, runs, self.ctas)
+        elif n and self.chance(0.25):
+            outer = self.loops[-1].var
+            var = LoopVar(f"i{n}", 0, max(int(outer.hi), 1) + 1)
+            made = Loop(var, 0, outer.expr() + self.random.choice((0, 1)), 1)
+        else:
+            step = self.random.choice((1, 1, 4))
+            var = LoopVar(f"i{n}", 0, max(runs - 1, 0) * step, step)
+            made = Loop(var, 0, runs * step, step)
+        self.loops.append(made)
+        made.body = inside() if inside else self.level(deep - 1)
+        self.loops.pop()
+        return made
+
+    def place(self) -> tuple[Any, int]:
+        """A number that tells iterations apart, and a bound of it."""
+        number: Any = 0
+        size = 1
+        for loop in self.loops:
+            number = number * (int(loop.var.hi) + 1) + loop.var.expr()
+            size *= int(loop.var.hi) + 1
+        if not (self.loops and self.loops[0].step == self.ctas > 1):
+            p = self.grid.coordinate("p", "cta")
+            number, size = number * self.ctas + (p if self.ctas > 1 else 0), size * self.ctas
+        return number, size
+
+    def stream(self, deep: int) -> list[Any]:
+        """A tile filled here, read by some roles here or in an inner loop, perhaps rewritten
+        and handed on; each reader stores what it read."""
+        out = [*self.filled()]
+        ring, slot = self.last, self.last_slot
+        for _ in range(self.random.choice((1, 1, 2))):
+            kind = self.random.choice(("read", "read", "rewrite", "store", "inner"))
+            if kind == "inner" and deep == 0 and len(self.loops) < 3:
+                out.append(self.loop(1, lambda: self.read(ring, slot)))
+            elif kind == "rewrite":
+                out += self.rewritten(ring, slot)
+            elif kind == "store":
+                out += self.stored(ring, slot)
+            else:
+                out += self.read(ring, slot)
+        return out
+
+    def filled(self) -> list[Any]:
+        role = self.anyone()
+        ring = self.ring("tile", (ROWS, COLS), F32, None, 96 << 10)
+        slot = self.slot(ring)
+        self.last, self.last_slot = ring, slot
+        number, size = self.place()
+        source = self.param((size * ROWS, COLS), "in")
+        part = window(whole(source), (number * ROWS, 0), (ROWS, COLS))
+        place = whole(ring, slot)
+        load = _load(source, number, ROWS, ring)
+        kind = self.random.choice(("tma", "tma", "async", "copy", "registers", "bulk"))
+        instr = {"tma": "copy_async_tensor", "async": "copy_async", "bulk": "copy_async_tensor"}
+        if kind != "registers":
+            issue = Issue(instr.get(kind, "copy"), (part,), (place,), {"op": "copy"})
+            return [Step(role, issue, load)]
+        held = self.held(role, "made")
+        first = Step(role, Issue("copy", (part,), (whole(held),), {"op": "copy"}),
+                     _load(source, number, ROWS, held))  # fmt: skip
+        second = Step(role, Issue("copy", (whole(held),), (place,), {"op": "copy"}),
+                      _move(held, ring))  # fmt: skip
+        return [first, second]
+
+    def read(self, ring: Buffer, slot: Any) -> list[Any]:
+        """A role reads the tile and writes it out, each time elsewhere."""
+        role = self.anyone()
+        held = self.held(role, "seen", self.chance(0.5))
+        number, size = self.place()
+        out = self.param((size * ROWS, COLS), "out")
+        into = window(whole(out), (number * ROWS, 0), (ROWS, COLS))
+        return [
+            Step(role, Issue("copy", (whole(ring, slot),), (whole(held),), {"op": "copy"}),
+                 _move(ring, held)),
+            Step(role, Issue("copy", (whole(held),), (into,), {"op": "copy"}),
+                 _save(held, out, number, ROWS)),
+        ]  # fmt: skip
+
+    def rewritten(self, ring: Buffer, slot: Any) -> list[Any]:
+        """A role doubles the tile in place."""
+        role = self.anyone()
+        turned = self.chance(0.5)
+        held, twice = self.held(role, "old", turned), self.held(role, "new", turned)
+
+        def double(state: Any, env: Any) -> None:
+            state[twice] = state[held] + state[held]
+
+        return [
+            Step(role, Issue("copy", (whole(ring, slot),), (whole(held),), {"op": "copy"}),
+                 _move(ring, held)),
+            Step(role, Issue("binary", (whole(held), whole(held)), (whole(twice),),
+                             {"op": "add", "kind": "add"}), double),
+            Step(role, Issue("copy", (whole(twice),), (whole(ring, slot),), {"op": "copy"}),
+                 _move(twice, ring)),
+        ]  # fmt: skip
+
+    def stored(self, ring: Buffer, slot: Any) -> list[Any]:
+        """A role stores the tile to device memory, by TMA or plainly."""
+        role = self.anyone()
+        number, size = self.place()
+        out = self.param((size * ROWS, COLS), "out")
+        into = window(whole(out), (number * ROWS, 0), (ROWS, COLS))
+        instr = self.random.choice(("copy_async_tensor", "copy_async_tensor", "copy"))
+        issue = Issue(instr, (whole(ring, slot),), (into,), {"op": "copy"})
+        return [Step(role, issue, _save(ring, out, number, ROWS))]
+
+    # Matrix products
+
+    def product(self) -> list[Any]:
+        """A chain of products over a loop, the accumulator stored through shared memory."""
+        group = self.group
+        axes = {a.name: a for a in group.mesh.at("thread")}
+        split = axes["warp4"], None, axes["lane8"], None, axes["lane4"], None
+        layout = ShardLayout((4, 2, 8, 8, 4, 2), (16, 8, 1, 512, 128, 64), split)
+        acc = Buffer(f"acc{len(self.locals)}", (SIDE, SIDE), F32, "rmem", layout, mesh=group.mesh)
+        self.locals.append(acc)
+        number, size = self.place()
+
+        def zero(state: Any, env: Any) -> None:
+            import torch
+
+            state[acc] = torch.zeros(SIDE, SIDE)
+
+        out: list[Any] = [
+            Step(group, Issue("fill", (Scalar(0.0, F32),), (whole(acc),), {"op": "fill"}), zero)
+        ]
+        out.append(self.loop(1, lambda: self.products(acc)))
+        into = self.param((size * SIDE, SIDE), "out")
+        part = window(whole(into), (number * SIDE, 0), (SIDE, SIDE))
+        if self.chance(0.4):
+            out.append(Step(group, Issue("copy", (whole(acc),), (part,), {"op": "copy"}),
+                            _save(acc, into, number, SIDE)))  # fmt: skip
+            return out
+        staged = self.ring("staged", (SIDE, SIDE), F32, None, 200 << 10)
+        slot = self.slot(staged)
+        storer = self.random.choice((*self.roles, group))
+        instr = self.random.choice(("copy_async_tensor", "copy"))
+        out.append(Step(group, Issue("copy", (whole(acc),), (whole(staged, slot),),
+                                     {"op": "copy"}), _move(acc, staged)))  # fmt: skip
+        out.append(Step(storer, Issue(instr, (whole(staged, slot),), (part,), {"op": "copy"}),
+                        _save(staged, into, number, SIDE)))  # fmt: skip
+        return out
+
+    def products(self, acc: Buffer) -> list[Any]:
+        lhs_layout = ShardLayout(((8, 8), (4, 16)), ((512, 64), (16, 1)), (None,) * 4, (),
+                                 Swizzle(3, 4, 3))  # fmt: skip
+        rhs_layout = ShardLayout(((4, 2, 8), (1, 64)), ((1024, 512, 64), (64, 1)), (None,) * 5,
+                                 (), Swizzle(3, 4, 3))  # fmt: skip
+        role = self.random.choice(self.roles)
+        number, size = self.place()
+        steps: list[Any] = []
+        rings: list[Buffer] = []
+        instr = (
+            "copy_async_tensor" if self.chance(0.7) else self.random.choice(("copy_async", "copy"))
         )
-        self.counters = tuple(tir.Counter(n) for n in ("n", "turn", "k")[: self.r.randint(0, 3)])
-        self.issues = 0
+        for name, layout in (("lhs", lhs_layout), ("rhs", rhs_layout)):
+            ring = self.ring(name, (SIDE, SIDE), BF16, layout, 190 << 10)
+            if rings:
+                ring = self._as_deep(ring, rings[0])
+            rings.append(ring)
+            source = self.param((size * SIDE, SIDE), "in", BF16)
+            part = window(whole(source), (number * SIDE, 0), (SIDE, SIDE))
+            issue = Issue(instr, (part,), (whole(ring, self.slot(ring)),), {"op": "copy"})
+            steps.append(Step(role, issue, _load(source, number, SIDE, ring)))
+        lhs, rhs = rings
 
-    def kernel(self) -> tir.PrimFunc:
-        r = self.r
-        params = (self.buffer("a", "gmem", "in"), self.buffer("k", "gmem", "out"))
-        for name in r.sample(("lhs_ring", "staged", "k", "acc", "acc", "work"), r.randint(1, 6)):
-            self.buffers.append(self.buffer(name, r.choice(("smem", "gmem")), "local"))
-        self.buffers += params
-        self.symbols = [c.expr() for c in self.counters]
-        grid = Mesh(arrange("cta", (2, 3), ("row", "col")), SIZES)
-        body = (self.scope(Mesh(), grid, "cta", "", self.body(grid, grid, "cta", 3)),)
-        notes = tuple(f"memory peak={r.randint(1, 9)}KB" for _ in range(r.randint(0, 2)))
-        return tir.PrimFunc(
-            r.choice(("f", "gemm")),
-            params,
-            tuple(b for b in self.buffers if b not in params),
-            self.barriers,
-            (*self.stmts(Mesh(), 1), *body),
-            load_target("nvidia.h200_sxm"),
-            (Topology("cta", 6), Topology("thread", 256)),
-            r.choice((0, 4096)),
-            self.counters,
-            notes,
-            (("threads[0, :32] as loader", 40, 24),)[: r.randint(0, 1)],
-            r.choice((None, Span("gemm.py", 7))),
-        )
+        def multiply(state: Any, env: Any) -> None:
+            state[acc] = state[acc] + state[lhs].float() @ state[rhs].float()
 
-    def buffer(self, name: str, storage: str, role: str) -> tir.Buffer:
-        r = self.r
-        shape = tuple(r.choice((1, 4, 8, 12)) for _ in range(r.randint(0, 3)))
-        slots = r.choice((1, 1, 3)) if role == "local" else 1
-        offsets = tuple(1024 * (n + 1) for n in range(slots)) if storage == "smem" else ()
-        layout = None
-        if shape and storage == "smem" and r.random() < 0.5:
-            swizzle = r.choice((None, Swizzle(2, 4, 3)))
-            strides, step = [], 1
-            for extent in shape[:: r.choice((1, -1))]:
-                strides.append(step)
-                step *= extent
-            if strides[0] == 1 and len(shape) > 1 and strides[-1] * shape[0] != step:
-                strides.reverse()
-            ok = len({(s, e) for s, e in zip(strides, shape, strict=True)}) == len(shape)
-            stride = tuple(strides) if ok and r.random() < 0.7 else None
-            layout = ShardLayout(shape, _injective(shape, stride), (None,) * len(shape), (),
-                                 swizzle, r.choice((0, 0, 16)))  # fmt: skip
-        role = "work" if (role, storage) == ("local", "gmem") else role
-        return tir.Buffer(name, shape, r.choice((BF16, F32)), storage, layout, role, slots,
-                          offsets, r.choice((16, 16, 128)))  # fmt: skip
+        mma = Issue(
+            "tiled_mma",
+            (whole(acc), whole(lhs, self.slot(lhs)), whole(rhs, self.slot(rhs))), (whole(acc),),
+            {"atom": wgmma(SIDE), "repeat": (1, 1, 4), "serial": (1, 1, 4), "order": (0, 1, 2),
+             "op": "mma"},
+        )  # fmt: skip
+        steps.append(Step(self.group, mma, multiply))
+        if self.chance(0.2):  # the accumulator is touched in the loop
+
+            def double(state: Any, env: Any) -> None:
+                state[acc] = state[acc] + state[acc]
+
+            issue = Issue("binary", (whole(acc), whole(acc)), (whole(acc),),
+                          {"op": "add", "kind": "add"})  # fmt: skip
+            steps.append(Step(self.group, issue, double))
+        return steps
+
+    def _as_deep(self, ring: Buffer, other: Buffer) -> Buffer:
+        from dataclasses import replace
+
+        made = replace(ring, slots=other.slots)
+        self.locals[-1] = made
+        return made
 
     # Statements
 
-    def scope(self, outer, own, binding, source, body) -> tir.With:
-        span = self.r.choice((None, Span("gemm.py", 12)))
-        return tir.With(own, enter(outer, own, LEVELS), binding, body, source, span)
+    def emit(self, body: list[Any]) -> list[Any]:
+        out: list[Any] = []
+        for part in body:
+            if isinstance(part, Loop):
+                inner = self.emit(part.body)
+                if not inner:
+                    continue
+                if part.var in self.counters:
+                    inner.append(Advance(self.counters[part.var]))
+                out.append(For(part.var, part.start, part.stop, part.step, tuple(inner)))
+            elif part.role is self.everyone:
+                out.append(part.issue)
+            elif out and isinstance(out[-1], With) and out[-1].mesh is part.role.mesh:
+                last = out.pop()
+                out.append(With(last.own, last.mesh, last.binding, (*last.body, part.issue),
+                                last.source))  # fmt: skip
+            else:
+                role = part.role
+                out.append(With(role.own, role.mesh, role.name, (part.issue,), role.source))
+        return out
 
-    def body(self, mesh, own, binding, depth) -> tuple[tir.Stmt, ...]:
-        r = self.r
-        out = list(self.stmts(mesh, depth))
-        if not mesh.at("thread"):
-            block = Mesh(arrange("thread", (2, 128), ("group", "lane")), SIZES)
-            inside = enter(mesh, block, LEVELS)
-            with_coords = [block.coordinate("lane"), mesh.coordinate("col")]
-            out.append(self.inside(mesh, block, r.choice(("threads", "", "k")), "", inside,
-                                   with_coords, 2))  # fmt: skip
-        return tuple(out)
+    def reference(self, body: list[Any], given: list[Any]) -> list[Any]:
+        import torch
 
-    def inside(self, outer, own, binding, source, mesh, coords, depth) -> tir.With:
-        before = list(self.symbols)
-        self.symbols += coords
-        body = list(self.stmts(mesh, depth))
-        if depth and len(own.at("thread")) == 2:
-            body += self.narrowed(mesh, own, binding, depth - 1)
-        self.symbols = before
-        return self.scope(outer, own, binding, source, tuple(body))
+        outs = {b: torch.full(b.shape, float("nan")) for b in self.outputs}
+        (axis,) = self.grid.axes
+        coordinate = self.grid.coordinate(axis.name, "cta")
+        assert coordinate is not None
+        (symbol,) = coordinate.terms[0][0]
+        for p in range(self.ctas):
+            state: dict[Any, Any] = {**dict(zip(self.inputs, given, strict=True)), **outs}
+            _execute(body, state, {symbol: p})
+        return [outs[b] for b in self.outputs]
 
-    def narrowed(self, mesh, own, binding, depth) -> list[tir.Stmt]:
-        """A slice of a scope, re-arranged or not, with registers of its own."""
-        r = self.r
-        part = narrow(own, (1, slice(32, 96))) if r.random() < 0.5 else narrow(own, (0,))
-        text = f"{binding}[1, 32:96]" if part.offset("thread") else f"{binding}[0]"
-        if r.random() < 0.6:
-            part = rearrange(part, (part.count() // 32, 8, 4), ("w", "l8", "l4"))
-        name = r.choice(("compute", "loader", "", "threads"))
-        source = text if binding and r.random() < 0.7 else ""
-        inner = enter(mesh, part, LEVELS)
-        axes = part.axes
-        layout = ShardLayout((*(a.extent for a in axes), 2), None, (*axes, None))
-        shape = (part.count() * 2,)
-        held = tir.Buffer("acc", shape, F32, "rmem", layout, mesh=inner,
-                          registers=r.choice((None, (len(axes),))))  # fmt: skip
-        self.buffers.append(held)
-        coord = part.coordinate(axes[0].name)
-        return [self.inside(mesh, part, name, source, inner, [coord], depth)]
 
-    def stmts(self, mesh, depth) -> tuple[tir.Stmt, ...]:
-        return tuple(self.stmt(mesh, depth) for _ in range(self.r.randint(0, 3)))
-
-    def stmt(self, mesh, depth) -> tir.Stmt:
-        r = self.r
-        pick = r.random()
-        if depth and pick < 0.2:
-            return self.loop(mesh, depth)
-        if depth and pick < 0.3:
-            return tir.When(self.dim(), self.stmts(mesh, depth - 1))
-        if self.counters and pick < 0.4:
-            return tir.Advance(r.choice(self.counters), r.choice((1, 2, self.dim())))
-        return self.sync() if pick < 0.7 else self.issue(mesh)
-
-    def loop(self, mesh, depth) -> tir.For:
-        r = self.r
-        start, step = r.choice((0, 0, 3, self.dim())), r.choice((1, 2, 64))
-        stop = start + r.choice((1, 7, 640))
-        var = LoopVar(r.choice(NAMES), -(10**9), r.choice((10**9, float("inf"))), 1)
-        self.symbols.append(var.expr())
-        body = self.stmts(mesh, depth - 1)
-        self.symbols.pop()
-        span = r.choice((None, Span("gemm.py", 31)))
-        return tir.For(var, start, stop, step, body, r.random() < 0.2, span)
-
-    def sync(self) -> tir.Sync:
-        r = self.r
-        kind = r.choice(SYNCS)
-        bar = r.choice(self.barriers)
-        slot = self.dim() if bar.slots > 1 and kind != "init" else 0
-        fields = {
-            "init": {"barrier": bar, "count": bar.count},
-            "wait": {"barrier": bar, "slot": slot, "parity": self.dim()},
-            "arrive": {"barrier": bar, "slot": slot, "every": r.choice((0, 32, 128))},
-            "expect": {"barrier": bar, "slot": slot, "bytes": 49152},
-            "async_arrive": {"barrier": bar, "slot": slot},
-            "barrier": {"id": r.randint(0, 15), "threads": 256},
-            "barrier_arrive": {"id": r.randint(0, 15), "threads": 64},
-            "wgmma_wait": {"pending": r.randint(0, 2)},
-            "bulk_wait": {"pending": r.randint(0, 2), "read": r.random() < 0.5},
-            "async_wait": {"pending": r.randint(0, 2)},
-            "registers": {"count": 8 * r.randint(3, 30)},
-        }.get(kind, {})
-        why = r.choice(("", "", "lhs_ring filled", "x: 3 (twice)"))
-        return tir.Sync(kind, **fields, why=why, span=r.choice((None, Span("gemm.py", 40))))
-
-    def issue(self, mesh) -> tir.Issue:
-        r = self.r
-        target = self.view(r.choice(self.visible(mesh)))
-        reads = tuple(self.read(mesh, target) for _ in range(r.randint(0, 2)))
-        writes = (target,) if r.random() < 0.9 else (target, self.view(r.choice(self.buffers[:1])))
-        atom = Instr("cuda.sm90.Wgmma", (), (("n", 256), ("form", InstrPath("cuda.sm90.Form.SS"))))
-        attrs = {
-            "kind": BinaryKind.ADD,
-            "dtype": r.choice(tuple(DTYPES.values())),
-            "atom": atom,
-            "repeat": (2, 1, 4),
-            "zero": True,
-            "scope": None,
-            "min_val": r.choice((-0.5, float("-inf"), 3)),
-            "start": self.dim(),
-            "op": 'a"b',
-        }
-        attrs = {k: attrs[k] for k in r.sample(sorted(attrs), r.randint(0, 3))}
-        if r.random() < 0.3:
-            bar = r.choice(self.barriers)
-            attrs |= {"barrier": bar, "slot": self.dim() if bar.slots > 1 else 0}
-        if mesh.at("thread") and r.random() < 0.2:
-            attrs["over"] = (mesh.axes[-1],)
-        span = r.choice((None, Span("/somewhere/else/gemm.py", 50)))
-        return tir.Issue(r.choice(("copy", "cast", "tiled_mma")), reads, writes, attrs,
-                         span and replace(span, file="gemm.py"), r.choice(("", "acc")))  # fmt: skip
-
-    def read(self, mesh, target) -> tir.Operand:
-        r = self.r
-        if r.random() < 0.3:
-            value = r.choice((0.0, -1.5, 3, True, float("inf"), self.dim()))
-            return tir.Scalar(value, r.choice((target.dtype, F32, I32)))
-        return self.view(r.choice(self.visible(mesh)))
-
-    def visible(self, mesh) -> list[tir.Buffer]:
-        return [b for b in self.buffers if b.mesh.axes in ((), mesh.axes)]
-
-    # Indices
-
-    def dim(self) -> ix.Dim:
-        r = self.r
-        total: ix.Dim = r.choice((0, 0, 1, 7, -3))
-        for s in r.sample(self.symbols, min(len(self.symbols), r.randint(0, 3))):
-            term = s * r.choice((1, 1, 2, 80, -1, -5))
-            total = total + r.choice(
-                (term, term // r.choice((2, 64)), (term + 5) % 3, ix.minimum(term, 4), term * s)
-            )
-        return r.choice((total, total, total // 3, total % 3, ix.maximum(total, 0)))
-
-    def view(self, b: tir.Buffer) -> tir.View:
-        r = self.r
-        slot = self.dim() if b.slots > 1 else r.choice((0, 0, 0, self.dim()))
-        base = tir.whole(b, slot)
-        pick = r.random()
-        if pick < 0.4 or not b.shape:
-            return base
-        if pick < 0.7:
-            shape = tuple(r.choice((1, e, max(1, e // 2))) for e in b.shape)
-            made = tir.window(base, tuple(r.choice((0, self.dim())) for _ in b.shape), shape)
-            if r.random() < 0.5:  # axes of extent 1 may be left out
-                kept = [n for n, e in enumerate(shape) if e != 1 or r.random() < 0.5]
-                gone = {v: 0 for n, v in enumerate(made.vars) if n not in kept}
-                made = replace(
-                    made,
-                    shape=tuple(shape[n] for n in kept),
-                    vars=tuple(made.vars[n] for n in kept),
-                    index=tuple(ix.substitute(x, gone) for x in made.index),
-                )
+def _execute(body: list[Any], state: dict[Any, Any], env: dict[Any, int]) -> None:
+    for part in body:
+        if isinstance(part, Loop):
+            start, stop, step = (evaluate(x, env) for x in (part.start, part.stop, part.step))
+            for i in range(start, stop, step):
+                _execute(part.body, state, {**env, part.var: i})
         else:
-            shape = tuple(r.choice((1, 2, 11)) for _ in range(r.randint(0, 3)))
-            names = tuple(ix.IterVar(r.choice("pqr"), 0, e - 1) for e in shape)
-            flat: ix.Dim = self.dim()
-            for v, e in zip(names, shape, strict=True):
-                flat = flat * e + v.expr()
-            index = tuple(r.choice((flat, flat // 2, flat % e, 0)) for e in b.shape)
-            made = tir.View(b, shape, names, index, slot)
-        fill = r.choice((None, None, 0.0, 1, float("-inf")))
-        return replace(made, fill=fill)
+            part.act(state, env)
 
 
-def _injective(shape, stride):
-    """Row-major where the strides tried would put two elements in one place."""
-    if stride is None:
-        return None
-    reach = 1
-    for step, extent in sorted(zip(stride, shape, strict=True)):
-        if extent == 1:
-            continue
-        if step < reach:
-            return None
-        reach = step * extent
-    return stride
+def _load(source: Buffer, number: Any, rows: int, into: Buffer) -> Any:
+    def act(state: Any, env: Any) -> None:
+        at = evaluate(number, env) * rows
+        state[into] = state[source][at : at + rows].clone()
+
+    return act
+
+
+def _move(source: Buffer, into: Buffer) -> Any:
+    def act(state: Any, env: Any) -> None:
+        state[into] = state[source].clone()
+
+    return act
+
+
+def _save(source: Buffer, into: Buffer, number: Any, rows: int) -> Any:
+    def act(state: Any, env: Any) -> None:
+        at = evaluate(number, env) * rows
+        state[into][at : at + rows] = state[source]
+
+    return act
+
+
+__all__ = ["Case", "generate"]

@@ -18,7 +18,8 @@ MATRIX = ("ldmatrix", "stmatrix")
 
 @dataclass(eq=False)
 class Access:
-    """One operand of one issue: a window of ``store``, which several buffers may share.
+    """One operand of one issue: a window of ``store``, which several buffers may share,
+    touched by the threads of ``mask``.
 
     ``engine`` says how it completes (:class:`tilefoundry.tir.effects.Effects`), ``role``
     tells a matrix product's accumulator (``acc``) from its operands.
@@ -31,11 +32,8 @@ class Access:
     read: bool
     engine: str
     proxy: str
+    mask: int
     role: str = ""
-
-    @property
-    def mask(self) -> int:
-        return self.node.mask
 
     @property
     def buffer(self) -> Buffer:
@@ -94,10 +92,13 @@ class Accesses:
         buffer = view.buffer
         if buffer.storage in self.shared:
             store = self._stores.setdefault(buffer, id(buffer))
-            return [Access(node, view, store, write, read, effect.completion, effect.proxy, role)]
+            mask = self.tree.issuers(node) if effect.elected else node.mask
+            engine, proxy = effect.completion, effect.proxy
+            return [Access(node, view, store, write, read, engine, proxy, mask, role)]
         if buffer.storage in self.private:
             engine = effect.completion if effect.completion == "wgmma" else "none"
-            return [Access(node, view, id(buffer), write, read, engine, "generic", role)]
+            mask = node.mask
+            return [Access(node, view, id(buffer), write, read, engine, "generic", mask, role)]
         return []
 
 

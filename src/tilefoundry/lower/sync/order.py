@@ -176,7 +176,7 @@ class Order:
             for access in mine:
                 self._record(access, state)
             if self.closes(node):
-                self._close(state, effect.completion, node.mask, mine)
+                self._close(state, effect.completion, mine)
         else:
             for access in mine:
                 self._record(access, state)
@@ -202,8 +202,8 @@ class Order:
         other = self.accesses.effects.get(nodes[at])
         return other is None or other.completion != effect.completion
 
-    def _close(self, state: State, engine: str, mask: int, mine: list[Access]) -> None:
-        run = {a for a in mine}
+    def _close(self, state: State, engine: str, mine: list[Access]) -> None:
+        run, mask = set(mine), mine[0].mask if mine else 0
         if engine != "wgmma":  # all copies of the run that ends here
             node = mine[0].node if mine else None
             nodes = node.block.nodes if node is not None else []
@@ -213,7 +213,8 @@ class Order:
                 run |= set(self.accesses.of.get(nodes[at], ()))
         for key, one in state.items():
             earlier = one.access not in run or key[1]
-            if one.access.engine == engine and one.open & mask and earlier:
+            same = one.access.engine == engine and not one.access.mask & ~mask
+            if same and one.open and earlier:
                 state[key] = replace(one, since=one.since + 1)
 
     def _starts(self, node: Node) -> bool:
@@ -229,11 +230,11 @@ class Order:
             if age or access not in signal.accesses:
                 continue
             if one.open & node.mask:
-                self._gate(node, node, state).waits[self._wait_of(one)] = min(
-                    one.since, self._gate(node, node, state).waits.get(self._wait_of(one), 1 << 30)
-                )
+                gate, key = self._gate(node), self._wait_of(one)
+                gate.waits[key] = min(one.since, gate.waits.get(key, one.since))
+                gate.why.append(signal.arrive.why)
                 self._commit(one)
-                self._pass_waits(node.gate, state)
+                self._pass_waits(gate, state)
             if signal.fence and access.proxy == "generic" and access.mask & node.mask:
                 found = state[access, age]
                 state[access, age] = replace(found, fenced=True, ordered_async=0)
@@ -306,7 +307,10 @@ class Order:
             and child.body.mask & inside == inside
         ):
             child = next(n for n in child.body.nodes if n is node or n in set(node.above()))
-        gate = self._gate(child, node, state)
+        # before the waits and arrivals that were put before the statement
+        nodes = child.block.nodes
+        child = next(n for n in nodes if n is child or n.anchor == (child, "before"))
+        gate = self._gate(child)
         before = _text(gate)
         if one.open:
             self._commit(one)
@@ -343,7 +347,7 @@ class Order:
                 assert isinstance(loop.stmt, For)
                 refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
 
-    def _gate(self, at: Node, node: Node, state: State) -> Gate:
+    def _gate(self, at: Node) -> Gate:
         if at.gate is None:
             at.gate = Gate()
         return at.gate
@@ -370,10 +374,9 @@ class Order:
         for mask in gate.barriers:
             self._meet(state, mask)
 
-    def _pass_waits(self, gate: Gate | None, state: State) -> None:
-        if gate is not None:
-            for (engine, mask), pending in gate.waits.items():
-                self._retire(state, engine, mask, pending)
+    def _pass_waits(self, gate: Gate, state: State) -> None:
+        for (engine, mask), pending in gate.waits.items():
+            self._retire(state, engine, mask, pending)
 
     def _retire(self, state: State, engine: str, mask: int, pending: int) -> bool:
         found = False

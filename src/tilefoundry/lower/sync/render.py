@@ -176,7 +176,7 @@ class _Writer:
     def _end(self, block: Block) -> list[Stmt]:
         """Bulk stores are complete before the kernel ends."""
         stored = dict.fromkeys(
-            n.mask for n, e in self.accesses.effects.items() if e.completion == "bulk"
+            a.mask for found in self.accesses.stores.values() for a in found if a.engine == "bulk"
         )
         out: list[Stmt] = []
         for mask in stored:

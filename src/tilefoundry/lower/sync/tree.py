@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.program import Advance, For, Issue, PrimFunc, Stmt, Sync, When, With
 
 WARP, GROUP = 32, 128
@@ -129,6 +129,26 @@ class Tree:
         """Places in program order, after the tree was rearranged."""
         for n, node in enumerate(self.walk()):
             node.at = n
+
+    def issuers(self, node: Node) -> int:
+        """The threads that matter to what one thread issues for all participants of
+        ``node``: its warp. The others may run ahead or behind."""
+        mesh = node.block.mesh
+        units = mesh.units(self.level) if mesh.at(self.level) else range(self.threads)
+        first = units[0]
+        warp = ((1 << WARP) - 1) << first // WARP * WARP
+        if not node.mask & ~warp:
+            return node.mask
+        size, mask = (
+            (WARP, warp) if first % WARP == 0 and warp & ~node.mask == 0 else (1, 1 << first)
+        )
+        if mask not in self.scopes:
+            own = Mesh((Axis(self.level, "lane", size, 1, first),), mesh.sizes)
+            outer = tuple(a for a in mesh.axes if a.level != self.level)
+            inside = Mesh((*outer, *own.axes), mesh.sizes)
+            self.masks[inside] = mask
+            self.scopes[mask] = With(own, inside, "issuer", ())
+        return mask
 
     # Insertion
 

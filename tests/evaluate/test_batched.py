@@ -231,18 +231,28 @@ def values(dtype):
     return whole.to(kind)
 
 
-@pytest.mark.parametrize("limit", [1 << 30, 200, 0], ids=["together", "in parts", "alone"])
-@pytest.mark.parametrize("name", CASES)
-def test_each_unit_by_hand(name, limit, tmp_path, monkeypatch):
-    case = CASES[name]
+def agrees(case, device, tmp_path):
     x = values(case.dtype)
     rows = [case.row(x, a, b).reshape(-1) for a, b in itertools.product(range(2), range(3))]
     loaded = case.load(tmp_path, len(rows[0]))
-    monkeypatch.setattr(stack, "LIMIT", limit)
-    (out,) = evaluate(loaded.module, loaded.func, [x])
-    assert out.dtype == rows[0].dtype
+    (out,) = evaluate(loaded.module, loaded.func, [x], device=device)
+    assert (out.device.type, out.dtype) == (device, rows[0].dtype)
     for unit, row in enumerate(rows):
-        assert out[unit].tolist() == row.tolist(), (name, unit)
+        assert out[unit].tolist() == row.tolist(), unit
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 200, 0], ids=["together", "in parts", "alone"])
+@pytest.mark.parametrize("name", CASES)
+def test_each_unit_by_hand(name, limit, tmp_path, monkeypatch):
+    monkeypatch.setattr(stack, "LIMIT", limit)
+    agrees(CASES[name], "cpu", tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device")
+@pytest.mark.parametrize("name", CASES)
+def test_each_unit_by_hand_on_a_device(name, tmp_path):
+    agrees(CASES[name], "cuda", tmp_path)
 
 
 def test_steps_cost_the_same_for_many_units_as_for_one(monkeypatch):

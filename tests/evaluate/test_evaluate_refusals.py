@@ -177,6 +177,20 @@ def test_units_may_write_equal_values_to_one_place(load):
     assert torch.equal(out, torch.zeros(8, 4))
 
 
+@pytest.mark.parametrize(
+    ("at", "code", "found"),
+    [
+        ("cta.c * 3", "slice-range", {"start": 9, "size": 2, "extent": 8}),
+        ("4 // cta.c", "divide-by-zero", {"op": "tf.insert_slice"}),
+    ],
+)
+def test_one_unit_that_writes_nowhere(refused, at, code, found):
+    members = WRITE.replace("cta.c * {step}", at).format(extra="")
+    refusal = refused(members, torch.zeros(8, 4))
+    assert (refusal.code, refusal.span.line) == (code, 14)
+    assert {k: refusal.fields[k] for k in found} == found
+
+
 CHAIN = """
 @func
 def f(x: Tensor[(8, 4), "f32"]):

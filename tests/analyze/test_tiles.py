@@ -171,3 +171,60 @@ def test_a_wave_is_the_first_units(program, wave, tiles):
     priced = made.priced()
     (access,) = accesses(priced, "x")
     assert sharing(priced.program, access, wave).tiles == tiles
+
+
+@pytest.mark.parametrize(
+    "view, read",
+    [
+        # rows 8 c .. 8 c + 7 of page c, columns 4 i .. 4 i + 3: of 8 pages, 4 are read
+        ("x[c.u, 8 * c.u:8 * c.u + 8, 4 * i:4 * i + 4]", lambda c, i: (c, 8 * c, 4 * i, 8, 4)),
+        ("x[c.u + 2:c.u + 3, 0:32, i][:, :, None]", lambda c, i: (c + 2, 0, i, 32, 1)),
+        ("tf.transpose(x, (2, 0, 1))[4 * i:4 * i + 4, c.u, 0:8]", lambda c, i: (c, 0, 4 * i, 8, 4)),
+    ],
+    ids=["index", "axis dropped and added", "transposed"],
+)
+def test_a_part_is_found_behind_views(program, view, read):
+    """f32 (8, 32, 16): distinct elements read by 4 CTAs in 4 steps, one by one."""
+    made = program(
+        f"""
+        @func
+        def f(x: Tensor[(8, 32, 16), "f32"]):
+            with Mesh(("cta",), layout=(4,), names=("u",)) as c:
+                for i in range(4):
+                    y = tf.reshard({view}, storage="rmem")
+            return x
+        """,
+        cta=4,
+    )
+    priced = made.priced()
+    (access,) = accesses(priced, "x")
+    seen = set()
+    for c, i in ((c, i) for c in range(4) for i in range(4)):
+        page, row, column, rows, columns = read(c, i)
+        seen |= {(page, row + r, column + k) for r in range(rows) for k in range(columns)}
+    found = footprint(priced.program, access)
+    assert (found.value, found.precision) == (4 * len(seen), "exact")
+
+
+@pytest.mark.parametrize(
+    "view, known",
+    [
+        ("tf.reshape(x, (4, 8, 16))[:, 2 * i:2 * i + 2]", 4 * 8 * 16 * 4),  # each row in its turn
+        ("tf.reshape(x[0:16], (2, 8, 16))[:, 2 * i:2 * i + 2]", None),  # of a part: no frame
+    ],
+)
+def test_a_whole_buffer_under_other_axes_is_its_own_frame(program, view, known):
+    made = program(
+        f"""
+        @func
+        def f(x: Tensor[(32, 16), "f32"]):
+            with Mesh(("cta",), layout=(1,), names=("u",)) as c:
+                for i in range(4):
+                    y = tf.reshard({view}, storage="rmem")
+            return x
+        """,
+        cta=1,
+    )
+    priced = made.priced()
+    found = [footprint(priced.program, a).value for a in accesses(priced, "x")]
+    assert found == ([] if known is None else [known])

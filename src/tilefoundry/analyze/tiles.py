@@ -110,14 +110,62 @@ def _located(program: Program, move: Move) -> tuple[Home, tuple[Dim, ...], Tenso
         return program.homes.of[node], (0,) * type.rank, type
     if move.touch.type.shape != type.shape:
         return None  # indexed by data
-    starts: tuple[Dim, ...] = (0,) * type.rank
+    return _behind(program, node, (0,) * type.rank, type)
+
+
+def _behind(
+    program: Program, node: Node, starts: tuple[Dim, ...], part: TensorType
+) -> tuple[Home, tuple[Dim, ...], TensorType] | None:
+    """The buffer behind the views that ``node`` is, and where ``part`` of it lies there.
+
+    A reshape of a whole buffer that does more than add or drop axes of extent 1 is the
+    frame itself: its elements are the buffer's.
+    """
+    sizes = part.shape
     while node.op.name in VIEWS:
-        if node.op.name != "slice" or any(s != 1 for s in _tuple(node, "strides")):
+        source = node.args[0]
+        if node.op.name == "slice" and all(s == 1 for s in _tuple(node, "strides")):
+            outer = _tuple(node, "starts")
+            starts = tuple(a + b for a, b in zip(outer, starts, strict=True))
+        elif node.op.name == "transpose":
+            perm = [p % len(sizes) for p in node.attrs["perm"]]  # type: ignore[attr-defined]
+            starts = tuple(starts[perm.index(n)] for n in range(len(perm)))
+            sizes = tuple(sizes[perm.index(n)] for n in range(len(perm)))
+        elif node.op.name == "reshape":
+            box = _beside_ones(node, starts, sizes)
+            if box is None:
+                if not _is_whole(source):
+                    return None
+                break
+            starts, sizes = box
+        else:
             return None
-        outer = _tuple(node, "starts")
-        starts = tuple(a + b for a, b in zip(outer, starts, strict=True))
+        node = source
+    return program.homes.of[node], starts, part.with_(shape=sizes, layout=None)
+
+
+def _beside_ones(
+    node: Node, starts: tuple[Dim, ...], sizes: tuple[Dim, ...]
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]] | None:
+    """A part of a reshape as a part of its operand, where only axes of extent 1 differ."""
+    old, new = node.args[0].tensor.shape, node.tensor.shape
+    if [x for x in old if x != 1] != [x for x in new if x != 1]:
+        return None
+    if any(size != 1 for size, x in zip(sizes, new, strict=True) if x == 1):
+        return None  # nothing of it
+    kept = iter([n for n, x in enumerate(new) if x != 1])
+    at = [None if x == 1 else next(kept) for x in old]
+    return (
+        tuple(0 if n is None else starts[n] for n in at),
+        tuple(1 if n is None else sizes[n] for n in at),
+    )
+
+
+def _is_whole(node: Node) -> bool:
+    """The value is a buffer, or all of one under other axes."""
+    while node.op.name in ("reshape", "transpose"):
         node = node.args[0]
-    return program.homes.of[node], starts, type
+    return node.op.name not in VIEWS
 
 
 def _tuple(node: Node, name: str) -> tuple[Dim, ...]:

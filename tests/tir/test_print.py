@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from any_kernel import Maker
@@ -18,7 +19,8 @@ from samples import gemm
 from tilefoundry.diag import Refusal, Span
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.dtype import BF16, F32
-from tilefoundry.lang.load import execute
+from tilefoundry.lang.load import execute, load_source
+from tilefoundry.lower import lower
 from tilefoundry.tir import program as tir
 from tilefoundry.tir.equal import record, same
 from tilefoundry.tir.forms import KINDS, SYNCS
@@ -529,3 +531,22 @@ def test_malformed_steps(body, code, words):
         parse_program(text, "tir.py")
     assert caught.value.diags[0].code == code
     assert words in str(caught.value)
+
+
+# Programs as they are lowered
+
+PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.py"))
+LOWERED = [p for p in PROGRAMS if "@module" in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", LOWERED, ids=lambda p: p.stem)
+def test_lowered_programs(path):
+    """What is lowered from the example programs prints, and stands as before when read back."""
+    try:
+        loaded = load_source(str(path), None, {})
+        program = lower(loaded.module, loaded.func)
+    except Refusal as refusal:
+        pytest.skip(str(refusal))
+    text, again = round_trip(program)
+    assert again.name == loaded.module.name
+    assert f"class {again.name}:" in text

@@ -22,7 +22,8 @@ from tilefoundry.ops.base import Context
 from tilefoundry.target import TargetRef
 from tilefoundry.targets import Target
 from tilefoundry.tir.comments import Comments
-from tilefoundry.tir.operands import declared, malformed, stated
+from tilefoundry.tir.declarations import Declarations
+from tilefoundry.tir.operands import malformed, stated
 from tilefoundry.tir.printer import alone
 from tilefoundry.tir.program import Buffer, Launch, PrimFunc, Program
 from tilefoundry.tir.statements import Body
@@ -161,22 +162,21 @@ class _Module:
             malformed(self._span(node), "inputs, *, outputs", ast.unparse(args), fix)
         params = [self._param(frame, a, "in") for a in args.args]
         params += [self._param(frame, a, "out") for a in args.kwonlyargs]
-        frame.names.update({p.name: declared(p) for p in params})
-        body = Body(frame, self.comments, params)
-        stmts = body.block(node.body)
+        made = Declarations(frame, self.comments, params)
+        stmts = Body(made).block(node.body)
         last = [a.annotation for a in (*args.args, *args.kwonlyargs) if a.annotation is not None]
         _, span = self.comments.behind_head(last[-1], node.body[0]) if last else ("", None)
         notes, registers = self.comments.above(node.decorator_list[0].lineno)
         return PrimFunc(
             node.name,
-            tuple(body.params.values()),
-            tuple(body.buffers.values()),
-            tuple(body.barriers),
+            tuple(made.params.values()),
+            tuple(made.buffers.values()),
+            tuple(made.barriers),
             stmts,
             target,
-            self.topologies if body.topologies is None else body.topologies,
-            body.shared_bytes,
-            tuple(body.counters.values()),
+            self.topologies if made.topologies is None else made.topologies,
+            made.shared_bytes,
+            tuple(made.counters.values()),
             notes,
             registers,
             span,

@@ -7,6 +7,7 @@ import torch
 
 from programs.reference import REFERENCES, inputs, misses
 from programs.sizes import EVALUATE, HERE, INTERPRET, path
+from tilefoundry.analyze.report import analyze
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 
@@ -21,8 +22,9 @@ def test_each_program_has_a_reference_and_both_sizes():
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))
-def test_program_reads_at_its_own_size(name):
-    load_source(path(name), None, {})
+def test_program_fits_its_target_at_its_own_size(name):
+    report = analyze(load_source(path(name), None, {}), ("memory",), {}, None)
+    assert report.exit == 0, report.findings
 
 
 def run(case, consts):

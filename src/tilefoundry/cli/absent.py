@@ -24,14 +24,6 @@ ABSENT: dict[str, tuple[str, str]] = {
         "Where the time goes, by line and decision.",
         "`tilefoundry analyze --compute-cost --memory --roofline`",
     ),
-    "schedule finalize": (
-        "Verified TIR, with the memory analysis in its head.",
-        "`tilefoundry analyze --memory`",
-    ),
-    "schedule plan": (
-        "Feasible asynchronous pipelines for a site or a loop.",
-        "`tilefoundry analyze --memory --roofline`",
-    ),
 }
 
 

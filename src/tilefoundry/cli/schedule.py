@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tilefoundry.cli.absent import absent
+from tilefoundry.cli.finalize import finalize
 from tilefoundry.cli.help import epilog
 from tilefoundry.cli.output import emit
+from tilefoundry.cli.plan import plan
 from tilefoundry.cli.source import (
     Source,
     const_option,
@@ -22,6 +23,8 @@ from tilefoundry.cli.source import (
         (
             "tilefoundry schedule candidates grid.py candidates.txt",
             "tilefoundry schedule facts T.cuda.sm90.Wgmma --target nvidia.h200_sxm",
+            "tilefoundry schedule plan grid.py plans.txt",
+            "tilefoundry schedule finalize optimal.py optimal_tir.py",
         ),
     ),
 )
@@ -88,5 +91,5 @@ def candidates(source: Source, out: str | None, consts: dict[str, object], as_js
     emit(sites_record(found), sites_text(found), as_json, out)
 
 
-for _name in ("finalize", "plan"):
-    command.add_command(absent(f"schedule {_name}"), _name)
+command.add_command(finalize)
+command.add_command(plan)

@@ -35,10 +35,11 @@ def kernel_of(module: Module, func: Func, target: Target) -> PrimFunc:
     """One function, lowered, synchronised and placed."""
     from tilefoundry.lower.allocate import allocate, place_barriers
     from tilefoundry.lower.func import lower_func
-    from tilefoundry.lower.registers import divide
+    from tilefoundry.lower.registers import divide, estimate
     from tilefoundry.lower.sync import synchronise
 
-    return divide(place_barriers(synchronise(allocate(lower_func(module, func, target)))))
+    kernel = allocate(lower_func(module, func, target))
+    return divide(place_barriers(synchronise(kernel)), estimate(kernel))
 
 
 class _Host:

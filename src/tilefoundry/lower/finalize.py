@@ -20,7 +20,7 @@ def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
     Capacity alone refuses nothing here: the finding is an error in the head. Everything
     that cannot be lowered, and a kernel that the verifier does not accept, is refused.
     """
-    from tilefoundry.verify import accept
+    from tilefoundry.verify.accept import accept
 
     program = lower(loaded.module, loaded.func or "")
     kernels: dict[str, PrimFunc] = {}

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilefoundry.check.vary import vary
 from tilefoundry.diag import refuse
-from tilefoundry.ir.expr import Dim, LoopVar
-from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.ir.expr import Dim, Expr, LoopVar, symbols
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout, refill
 from tilefoundry.ir.types import TensorType, TupleType
+from tilefoundry.lang.parse import module_context
 from tilefoundry.layout import compact_strides
 from tilefoundry.lower.cover import covers
 from tilefoundry.lower.lives import operand_count
@@ -39,6 +41,7 @@ from tilefoundry.tir.program import (
     Scalar,
     Stmt,
     View,
+    When,
     With,
     fresh_vars,
     whole,
@@ -75,6 +78,7 @@ class _Lowering:
             for n, v in enumerate(self.func.returns.values)
         )
         self.places = Places(self.func, results)
+        self.varies = vary(self.func, module_context(self.module))
         body = self.block(self.func.body)
         made = PrimFunc(
             self.func.name,
@@ -176,15 +180,9 @@ class _Lowering:
         made = self._new(whole_type, name, "work", node.mesh, 1, node.span)
         self.buffers.append(made)
         vars = fresh_vars(shape)
-        lead = tuple(self._coordinate(node, a) for a in own)
+        lead = tuple(coordinate(a) for a in own)
         at = (*lead, *(v.expr() for v in vars))
         return View(made, shape, vars, at)
-
-    @staticmethod
-    def _coordinate(node: Node, axis: Axis) -> Dim:
-        found = node.mesh.coordinate(axis.name)
-        assert found is not None, axis
-        return found
 
     def _slot(self, node: Node, slots: int) -> Dim:
         if slots == 1:
@@ -376,7 +374,30 @@ class _Lowering:
         part = window(place, node.attrs["offsets"], shape)  # type: ignore[arg-type]
         if isinstance(update, Scalar):
             return [Issue("fill", (update,), (part,), {"op": "fill"}, node.span, node.name)]
-        return [Issue("copy", (update,), (part,), {"op": "copy"}, node.span, node.name)]
+        return self._copy(node, node.args[1].tensor, node.args[1], update, part)
+
+    def _copy(
+        self, node: Node, type: TensorType, value: Node, source: Operand, place: View
+    ) -> list[Stmt]:
+        """A plain copy; where whole owners of the storage would store the same, one does."""
+        issue: Stmt = Issue("copy", (source,), (place,), {"op": "copy"}, node.span, node.name)
+        for axis in self._twins(node, type, value, place):
+            issue = When(1 - coordinate(axis), (issue,))
+        return [issue]
+
+    def _twins(self, node: Node, type: TensorType, value: Node, place: View) -> list[Axis]:
+        """Axes outside the innermost level whose units hold one value and store it to one
+        place of the device."""
+        if self.target.storages[place.storage].level is not None:
+            return []
+        held = {d.axis for d in seen(type, node.mesh).digits} | self.varies[value]
+        moved = {s for i in (*place.index, place.slot) for s in symbols(i)}
+        for loop in self.loops:
+            if loop.var in moved:
+                moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
+        held |= {s.axis for s in moved if isinstance(s, Coord) and s.axis is not None}
+        level = self.target.levels[-1]
+        return [a for a in node.mesh.axes if a.level != level and a.extent > 1 and a not in held]
 
     def _updates(self, node: Node, old: Node) -> bool:
         """``old`` is not read after ``node`` overwrites it."""
@@ -403,7 +424,8 @@ class _Lowering:
         made = self.made_in(node)
         if isinstance(source, Scalar):
             return self._issue(node, "fill", (source,), made, op="fill")
-        return self._issue(node, "copy", (source,), made, op="copy")
+        self.home[node] = made
+        return self._copy(node, before, node.args[0], source, made)
 
     def _held(self, node: Node, before: TensorType, after: TensorType) -> None:
         """Each unit already holds what it is to hold: a split may be dropped by no copy."""
@@ -433,7 +455,7 @@ class _Lowering:
         self.home[node] = place
         if not private:
             made = self.home[node] = self.made_in(node)
-            out.append(Issue("copy", (place,), (made,), {"op": "copy"}, node.span, node.name))
+            out += self._copy(node, combined, node, place, made)
         return out
 
     def _reduce(self, node: Node) -> list[Stmt]:
@@ -518,6 +540,11 @@ def combine_scope(target: Target, mesh: Mesh, over: Sequence[Axis]) -> str:
         lanes = all(a.stride * a.extent <= 32 and 32 % (a.stride * a.extent) == 0 for a in over)
         return "warp" if lanes and reach < 32 and offset % 32 == 0 and span else "cta"
     return "cluster" if outside == {"cluster"} else "grid"
+
+
+def coordinate(axis: Axis) -> Expr:
+    """A unit's coordinate on an axis."""
+    return Coord(axis.name, 0, axis.extent - 1, axis=axis).expr()
 
 
 def _without_partial(

@@ -88,10 +88,9 @@ def _words(buffer: Buffer) -> int:
     return -(-bits // 32)
 
 
-def divide(func: PrimFunc) -> PrimFunc:
-    """``func`` with its roles' registers estimated and, where an even share is too small
-    for one, moved between whole warpgroups."""
-    roles = estimate(func)
+def divide(func: PrimFunc, roles: tuple[Role, ...]) -> PrimFunc:
+    """``func`` with the registers of its ``roles`` declared and, where an even share is too
+    small for one, moved between whole warpgroups."""
     level = func.target.levels[-1]
     threads = next((t.size for t in func.topologies if t.level == level), 1)
     even = min(MOST, FILE // max(threads, 1) // UNIT * UNIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, IterVar, floordiv, mod, product, symbols
-from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.mesh import Coord, Mesh
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import Digit
 from tilefoundry.ir.types import TensorType
@@ -150,9 +150,7 @@ def _local(node: Node, view: View, shape: tuple[int, ...]) -> View:
         for mode in group:
             axis, extent = layout.axes[mode], layout.modes[mode]
             if axis is not None:
-                found = node.mesh.coordinate(axis.name)
-                assert found is not None, node
-                digit: Dim = found
+                digit: Dim = Coord(axis.name, 0, axis.extent - 1, axis=axis).expr()
             else:
                 inner = floordiv(inner, extent)
                 digit = mod(floordiv(names[dim].expr(), inner), extent)

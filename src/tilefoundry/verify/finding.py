@@ -18,6 +18,7 @@ FAMILIES = {
     "sync-drain": "an asynchronous operation is still in flight when the kernel ends",
     "sync-participants": "the participants do not fit the instruction",
     "smem-plan": "the shared-memory plan is wrong",
+    "smem-capacity": "the shared memory of one CTA does not suffice",
     "view-bounds": "a view leaves its buffer",
     "device-overlap": "writes of different participants to device memory overlap",
     "device-unwritten": "part of an output is never written",

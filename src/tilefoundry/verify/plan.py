@@ -92,8 +92,9 @@ def _inside(layout: Layout, findings: Findings, ranges: list[tuple[int, int, Uni
     place = func.target.storages.get("smem") if func.target is not None else None
     capacity = place.capacity.value if place is not None else None
     if isinstance(capacity, (int, float)) and func.shared_bytes > capacity:
-        _say(findings, func.name, f"{func.shared_bytes} bytes of shared memory, of {capacity}",
-             "fewer slots or smaller tiles")  # fmt: skip
+        findings.add("smem-capacity", Place(func.name, ""), None,
+                     f"{func.shared_bytes} bytes of shared memory, of {capacity}",
+                     "fewer slots or smaller tiles")  # fmt: skip
 
 
 def _overlaps(findings: Findings, ranges: list[tuple[int, int, Unit]],

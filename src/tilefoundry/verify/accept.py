@@ -1,0 +1,32 @@
+"""Findings as refusals."""
+
+from __future__ import annotations
+
+from tilefoundry.diag import Diag, Refusal
+from tilefoundry.tir.program import PrimFunc
+from tilefoundry.verify import FAMILIES, verify
+
+
+def accept(func: PrimFunc) -> None:
+    """Refuses a kernel that does not verify, with every finding.
+
+    Capacity refuses nothing here: it is a finding of the memory analysis, and a build's
+    refusal.
+    """
+    diags: list[Diag] = []
+    for found in verify(func):
+        if found.code == "smem-capacity":
+            continue
+        place = found.second or found.first
+        fields = {
+            "kernel": func.name,
+            "family": found.code,
+            "means": FAMILIES[found.code],
+            "missing": found.missing,
+            "first": found.first or "the kernel",
+            "second": found.second or "the kernel",
+            "fix": found.fix,
+        }
+        diags.append(Diag("tir-unverified", place.span if place else func.span, fields))
+    if diags:
+        raise Refusal(*diags)

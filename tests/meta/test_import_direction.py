@@ -17,7 +17,7 @@ ORDER = [
     {"tir"},
     {"lower", "verify", "interpret"},
     {"emit"},  # targets/*/emit.py
-    {"build", "judge", "profile"},
+    {"build", "judge", "plan", "profile"},
     {"cli", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

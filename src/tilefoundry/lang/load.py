@@ -15,7 +15,7 @@ from tilefoundry.diag import Refusal, Span, refuse
 from tilefoundry.ir.program import Module
 from tilefoundry.lang.decl import ModuleDecl, declaration, is_module
 from tilefoundry.lang.parse import parse_module
-from tilefoundry.lang.source import SourceFile, read_source
+from tilefoundry.lang.source import SourceFile, read_source, remember
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +35,16 @@ class Loaded:
     is_twin: bool
 
 
-def load_source(path: str, selector: str | None, consts: Mapping[str, object]) -> Loaded:
+def load_source(
+    path: str, selector: str | None, consts: Mapping[str, object], text: str | None = None
+) -> Loaded:
     """Execute ``path`` and parse what ``selector`` names: ``Module``, ``Module.func``, or,
     when None, the file's only module (the last of several).
 
-    ``consts`` override module-level constants. Refuses an unreadable or failing file, an
-    unknown constant or selector, and whatever parsing refuses.
+    ``consts`` override module-level constants; ``text`` stands in for the file's. Refuses an
+    unreadable or failing file, an unknown constant or selector, and what parsing refuses.
     """
-    python, text = execute(path, consts)
+    python, text = execute(path, consts, text)
     cls, func = _select(path, python, selector)
     twin = _twin_of(cls)
     module = parse_module(twin or cls)
@@ -52,12 +54,14 @@ def load_source(path: str, selector: str | None, consts: Mapping[str, object]) -
     return Loaded(path, text, python, cls, module, func, twin is not None)
 
 
-def execute(path: str, consts: Mapping[str, object]) -> tuple[types.ModuleType, str]:
+def execute(
+    path: str, consts: Mapping[str, object], text: str | None = None
+) -> tuple[types.ModuleType, str]:
     """Run the file as a module of its own; returns it with its text.
 
     What it prints goes to stderr: stdout belongs to the command's answer.
     """
-    file = read_source(path)
+    file = read_source(path) if text is None else remember(path, text)
     code = _compiled(file, consts)
     name = f"tilefoundry_source_{len(_executed)}_{Path(path).stem}"
     python = types.ModuleType(name)

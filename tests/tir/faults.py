@@ -105,7 +105,7 @@ def _issues(trace):
 
 def _drops(func, trace):
     rules = {
-        "wait": ("drop-wait", trace.blocking),
+        "wait": ("drop-wait", lambda s: trace.blocking(s) and needed(trace, s)),
         "arrive": ("drop-arrive", lambda s: trace.needed_arrivals[s]),
         "async_arrive": ("drop-arrive", lambda s: trace.needed_arrivals[s]),
         "expect": ("drop-expect", trace.waited),
@@ -125,6 +125,25 @@ def _drops(func, trace):
         kind, matters = rules[sync.kind]
         if matters(sync):
             yield kind, (swap(func, sync), _words(sync))
+
+
+def needed(trace, wait):
+    """Without it, something that it waits for is not known by another way to be done."""
+    for block, (arrivals, waits) in enumerate(trace.links):
+        events = trace.blocks[block]
+        for w, place, phase, whom in waits:
+            if events[w].stmt is not wait:
+                continue
+            after = (e.at for e in events[w:]
+                     if isinstance(e.stmt, Issue) and trace.members[e.stmt] & whom)  # fmt: skip
+            until = next(after, len(events))
+            for a, there, k, who in arrivals:
+                if there == place and k == phase and (
+                    not trace.ordered(block, who, a, whom, until, wait)
+                    or events[a].stmt.kind in ("expect", "async_arrive")
+                ):  # fmt: skip
+                    return True
+    return False
 
 
 def _tracked(trace, commit):
@@ -339,10 +358,23 @@ def _moves(func, trace):
             inner = stmt.body[0] if isinstance(stmt, When) and len(stmt.body) == 1 else stmt
             if isinstance(inner, Sync) and inner.kind == "arrive" and trace.needed_arrivals[inner]:
                 at = next((m for m in range(n - 1, -1, -1) if _holds_back(body[m])), None)
-                if at is not None:
+                if at is not None and _too_early(trace, inner, body[at]):
                     order = (*body[:at], stmt, *body[at:n], *body[n + 1 :])
                     yield "early-release", (_rebody(func, body, order), _words(inner))
         yield from _into_loops(func, trace, body)
+
+
+def _too_early(trace, arrive, held):
+    """Somebody it releases does not know by another way that ``held`` is done."""
+    for block, events in enumerate(trace.blocks):
+        for a, whom, until in trace.uses(block, arrive):
+            if a in (at for n, at in trace.needed_arrivals[arrive] if n == block):
+                done = max((e.at for e in events[:a] if e.stmt is held), default=None)
+                if done is not None and not trace.ordered(
+                    block, trace.members[arrive], done, whom, until, arrive
+                ):
+                    return True
+    return False
 
 
 def _holds_back(stmt):
@@ -435,14 +467,27 @@ def _frontier_matters(trace, old, new):
                     less = max(less, len(groups) - stmt.pending)
                 continue
             late = [x for g in groups[less:frontier] for x in g]
-            if late and _relies(trace, n, e, late, flavour):
+            if late and _relies(trace, n, e, late, flavour, old):
                 return True
         if any(g for g in groups[less:frontier]) and not old.read:
             return True
     return False
 
 
-def _relies(trace, block, e, late, flavour):
+def _told_later(trace, block, e, old):
+    """Another wait of the same kind follows it, after which the others learn of it in time."""
+    events = trace.blocks[block]
+    again = next((x.at for x in events[e.at :] if isinstance(x.stmt, Sync)
+                  and x.stmt.kind == old.kind and x.stmt is not old and x.stmt.pending == 0
+                  and trace.meet(x.stmt, old)), None)  # fmt: skip
+    return again is not None and all(
+        trace.ordered(block, trace.members[e.stmt], again, whom, until, e.stmt)
+        for a, whom, until in trace.uses(block, e.stmt)
+        if a == e.at
+    )
+
+
+def _relies(trace, block, e, late, flavour, old):
     stmt = e.stmt
     if isinstance(stmt, Issue):
         held = {v.buffer for x in late for v in views(x.stmt) if v.storage == "rmem"}
@@ -456,8 +501,12 @@ def _relies(trace, block, e, late, flavour):
         if flavour == "async":
             return True
         slots = {s for x in late for b, s in trace.reads(x) if b.storage == "smem"}
+        if stmt.kind == "arrive" and stmt.barrier.slots > 1 and e.slot not in slots:
+            return False
+        if stmt.kind == "arrive" and _told_later(trace, block, e, old):
+            return False
         if stmt.kind == "arrive" and stmt.barrier.slots > 1:
-            return e.slot in slots
+            return True
         again = {u for x in late for u in trace.reads(x) if u[0].storage == "smem"}
         return any(
             u in again for y in trace.blocks[block][e.at :] if isinstance(y.stmt, Issue)
@@ -544,7 +593,8 @@ def _rings(func, trace):
 def _slots(stmt):
     if isinstance(stmt, Issue):
         return [v.slot for v in views(stmt)]
-    return [stmt.slot] if isinstance(stmt, Sync) else []
+    # a side whose own waits and accesses keep their slots still has all of them
+    return [stmt.slot] if isinstance(stmt, Sync) and stmt.kind == "wait" else []
 
 
 def _numerator(x, slots):

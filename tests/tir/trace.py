@@ -152,6 +152,63 @@ class Trace:
                     seen[e.slot] += 1
         return False
 
+    @cached_property
+    def links(self):
+        """Per block: arrivals and waits as (position, (barrier, slot), phase, participants)."""
+        out = []
+        for events in self.blocks:
+            arrivals, waits = [], []
+            seen, first = defaultdict(int), {}
+            for e in events:
+                if not isinstance(e.stmt, Sync) or e.stmt.barrier is None:
+                    continue
+                place, who = (e.stmt.barrier, e.slot), self.members[e.stmt]
+                key = (place, e.stmt.kind == "wait", self.order[e.stmt])
+                if e.stmt.kind == "wait":
+                    first.setdefault(key, e.value(e.stmt.parity))
+                    waits.append((e.at, place, seen[key] - first[key], who))
+                elif e.stmt.kind != "init":
+                    arrivals.append((e.at, place, seen[key], who))
+                seen[key] += 1
+            out.append((arrivals, waits))
+        return out
+
+    def ordered(self, block, who, at, whom, until, without):
+        """What ``who`` have done by position ``at`` is before what ``whom`` do at ``until``,
+        through arrivals and the waits for their phases, by others than ``without``."""
+        arrivals, waits = self.links[block]
+        events = self.blocks[block]
+        reached = [(who, at)]
+        known = set()
+        while reached:
+            threads, since = reached.pop()
+            if threads & whom and since <= until and (threads is not who or threads >= whom):
+                return True
+            for a, place, phase, mine in arrivals:
+                if a < since or not mine & threads or events[a].stmt is without:
+                    continue
+                for w, there, wanted, theirs in waits:
+                    if there != place or wanted < phase or events[w].stmt is without:
+                        continue
+                    if (w, theirs) not in known:
+                        known.add((w, theirs))
+                        reached.append((theirs, w))
+        return False
+
+    def uses(self, block, stmt):
+        """(position of an arrival that is waited for, participants of the wait, position of
+        their next instruction after it)."""
+        arrivals, waits = self.links[block]
+        events = self.blocks[block]
+        for a, place, phase, _ in arrivals:
+            if events[a].stmt is not stmt:
+                continue
+            for w, there, wanted, theirs in waits:
+                if there == place and wanted == phase:
+                    after = (e.at for e in events[w:]
+                             if isinstance(e.stmt, Issue) and self.members[e.stmt] & theirs)  # fmt: skip
+                    yield a, theirs, next(after, len(events))
+
     # ---- questions about accesses
 
     def reads(self, e):

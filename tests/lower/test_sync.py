@@ -20,6 +20,8 @@ def facts(body, names):
     out = []
     for stmt in body:
         match stmt:
+            case With() if stmt.binding == "setup":  # who is elected there is so in any scope
+                out += facts(stmt.body, names)
             case With():
                 out.append((tuple(stmt.mesh.units("thread")), facts(stmt.body, names)))
             case For():

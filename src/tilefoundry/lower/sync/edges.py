@@ -38,6 +38,13 @@ class Touch:
         return any(a.write for a in self.accesses)
 
     @property
+    def scope(self) -> int:
+        """The participants of the scope that its elected statements stand in."""
+        masks = {a.node.mask for a in self.accesses}
+        elected = all(a.engine in ("bulk", "mbarrier") for a in self.accesses)
+        return masks.pop() if elected and len(masks) == 1 else self.mask
+
+    @property
     def plain(self) -> list[Access]:
         return [a for a in self.accesses if a not in self.fills]
 

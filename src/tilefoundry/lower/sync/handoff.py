@@ -212,7 +212,7 @@ class Handoffs:
         engines = {a.engine for a in own}
         reach = self._others(channel, touch)
         if engines == {"bulk"}:
-            return Arrival("arrive", len(units), 1)
+            return Arrival("arrive", len(self._units(touch.scope)), 1)
         if engines == {"wgmma"} and within_parts(units, GROUP):
             return Arrival("arrive", GROUP, len(units) // GROUP)
         if engines == {"async"} and all(a.proxy == "generic" for a in reach):
@@ -291,11 +291,11 @@ class Handoffs:
         expect = Sync("expect", barrier=barrier, slot=slot, bytes=total, why=self._why(channel))
         if isinstance(first.item.stmt, When):
             inside = first.fills[0].node
-            self.tree.before(inside, first.mask, expect)
+            self.tree.before(inside, first.scope, expect)
             other = Sync("expect", barrier=barrier, slot=slot, bytes=0, why=self._why(channel))
-            self.tree.after(first.item, first.mask, When(1 - first.item.stmt.test, (other,)))
+            self.tree.after(first.item, first.scope, When(1 - first.item.stmt.test, (other,)))
         else:
-            self.tree.before(first.item, first.mask, expect)
+            self.tree.before(first.item, first.scope, expect)
         if not channel.waits:
             wait = Sync("wait", barrier=barrier, slot=slot, parity=level.count // level.slots % 2,
                         why=self._why(channel))  # fmt: skip
@@ -332,7 +332,8 @@ class Handoffs:
             return
         accesses = () if how.kind == "async_arrive" else tuple(own)
         signal = Signal(accesses, arrive(level.count % level.slots), fence, how.warp)
-        self.tree.after(touch.item, touch.mask, signal)
+        scope = touch.scope if how.count == 1 and not how.warp else touch.mask
+        self.tree.after(touch.item, scope, signal)
 
     # Slots given back one iteration later
 

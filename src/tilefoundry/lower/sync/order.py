@@ -241,7 +241,8 @@ class Order:
 
     @staticmethod
     def _wait_of(one: Pending) -> tuple[str, int]:
-        return one.access.engine, one.access.mask
+        bulk = one.access.engine == "bulk"  # the elected thread waits, whatever the scope
+        return one.access.engine, one.access.node.mask if bulk else one.access.mask
 
     def _commit(self, one: Pending) -> None:
         node = one.access.node
@@ -299,7 +300,7 @@ class Order:
         x = one.access
         block, child = common(x.node, node)
         mask = x.mask if x.mask == y.mask or not meet else block.mask
-        inside = mask | x.mask
+        inside = mask | x.mask | (self._wait_of(one)[1] if one.open else 0)
         while (
             child is not node
             and isinstance(child.stmt, With)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefoundry.diag import refuse
-from tilefoundry.ir.mesh import Mesh, enter, narrow
 from tilefoundry.lower.sync.access import Accesses
 from tilefoundry.lower.sync.handoff import Handoffs
 from tilefoundry.lower.sync.order import Order, gates
@@ -81,7 +80,7 @@ class _Writer:
                 fresh.add(stmt)
 
         if block is self.start:
-            out += self._setup(block)
+            out += self._setup()
         for at, node in enumerate(block.nodes):
             if node.gate is not None:
                 for stmt in self._gate(node.gate, block):
@@ -153,25 +152,14 @@ class _Writer:
 
     # Start and end
 
-    def _setup(self, block: Block) -> list[Stmt]:
+    def _setup(self) -> list[Stmt]:
         barriers = self.handoffs.barriers
         if not barriers:
             return []
         init: list[Stmt] = [Sync("init", barrier=b, count=b.count) for b in barriers]
         init.append(Sync("fence_init"))
         meet = Sync("barrier", id=0, threads=self.tree.threads, why="barriers initialised")
-        owner = block.owner.stmt if block.owner is not None else None
-        level, order = self.tree.level, tuple(self.tree.func.target.levels)
-        if not isinstance(owner, With) or owner.own.levels != (level,):
-            return [*init, meet]
-        axes = len(owner.own.axes)
-        index = (*(0,) * (axes - 1), slice(0, 1))
-        own = narrow(owner.own, index)
-        text = ", ".join((*("0",) * (axes - 1), ":1"))
-        outside = owner.mesh if owner.mesh is not None else Mesh()
-        one = With(own, enter(outside, own, order), "setup", tuple(init),
-                   f"{owner.binding}[{text}]" if owner.binding else "")  # fmt: skip
-        return [one, meet]
+        return [*init, meet]
 
     def _end(self, block: Block) -> list[Stmt]:
         """Bulk stores are complete before the kernel ends."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.targets.cuda.instr import mma, wgmma
 
 BITS = {"bf16": 16, "f16": 16, "tf32": 32, "fp8e4m3": 8, "fp8e5m2": 8}
+WARP_BITS = {**BITS, "i8": 8, "u8": 8}
 
 
 def held(pattern, units, env):
@@ -59,13 +61,13 @@ def test_wgmma_a_in_registers(dtype):
     assert sorted(seen.values()) == list(product(range(64), range(256 // BITS[dtype])))
 
 
-@pytest.mark.parametrize("dtype", BITS)
+@pytest.mark.parametrize("dtype", WARP_BITS)
 def test_mma_sync(dtype):
     """m16n8k(32 bytes): lane = 4 group + member. A: a row pair, then a k pair of halves;
     B: k halves; C: row halves."""
-    env = mma.SM80.completed({}, BITS[dtype])
-    r = 32 // BITS[dtype]
-    k = 256 // BITS[dtype]
+    env = mma.SM80.completed({}, WARP_BITS[dtype])
+    r = 32 // WARP_BITS[dtype]
+    k = 256 // WARP_BITS[dtype]
     for (unit, register), crd in held(mma.A, (4, 8), env).items():
         member, group = unit
         e, h, kh = register % r, register // r % 2, register // (2 * r)
@@ -79,6 +81,52 @@ def test_mma_sync(dtype):
     for pattern, shape in ((mma.A, (16, k)), (mma.B, (k, 8)), (mma.C, (16, 8))):
         seen = held(pattern, (4, 8), env)
         assert sorted(seen.values()) == list(product(*map(range, shape)))
+
+
+def multiply(a, b, c, r):
+    """mma.sync as the ISA states it: registers of 32 lanes in, registers out. ``a[lane]`` has
+    4r elements, ``b[lane]`` 2r, ``c[lane]`` 4, in the instruction's order."""
+    k = 8 * r
+    lhs, rhs = np.zeros((16, k)), np.zeros((k, 8))
+    for lane, i in product(range(32), range(4 * r)):
+        word, e = divmod(i, r)  # words: rows g, g + 8, then the second half of k
+        lhs[lane // 4 + 8 * (word % 2), lane % 4 * r + e + 4 * r * (word // 2)] = a[lane][i]
+    for lane, i in product(range(32), range(2 * r)):
+        word, e = divmod(i, r)
+        rhs[lane % 4 * r + e + 4 * r * word, lane // 4] = b[lane][i]
+    d = lhs @ rhs
+    return [
+        [c[lane][i] + d[lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2] for i in range(4)]
+        for lane in range(32)
+    ]
+
+
+@pytest.mark.parametrize("dtype", WARP_BITS)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_lanes_of_mma_sync_make_the_product(dtype, swapped):
+    """Registers filled by the contract's fragments, multiplied lane-wise, read back by them;
+    with the halves of A's registers exchanged it is another product."""
+    env = mma.SM80.completed({}, WARP_BITS[dtype])
+    rng = np.random.default_rng(1)
+    k = 256 // WARP_BITS[dtype]
+    a, b = rng.integers(-4, 5, (16, k)), rng.integers(-4, 5, (k, 8))
+    c = rng.integers(-4, 5, (16, 8))
+    order = replace(mma.A, registers=(4, 2, 0)) if swapped else mma.A
+
+    def filled(pattern, tile):
+        return [
+            [
+                tile[pattern.element((lane % 4, lane // 4), i, env)]
+                for i in range(pattern.count(env))
+            ]
+            for lane in range(32)
+        ]
+
+    out = multiply(filled(order, a), filled(mma.B, b), filled(mma.C, c), 32 // WARP_BITS[dtype])
+    got = np.zeros((16, 8))
+    for lane, i in product(range(32), range(4)):
+        got[mma.C.element((lane % 4, lane // 4), i, env)] = out[lane][i]
+    assert np.array_equal(got, c + a @ b) != swapped
 
 
 @pytest.mark.parametrize(

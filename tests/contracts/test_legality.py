@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -157,6 +158,59 @@ def test_mma_sync_on_four_warps(blocked):
     found = judge(SM80, mesh, lhs, rhs, acc)
     assert isinstance(found, Fit), found
     assert (found.repeat, found.bind, found.serial) == ((4, 4, 2), (2, 2, 1), (2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "acc", "fits"),
+    [
+        ("f16", "f32", True), ("f16", "f16", True), ("bf16", "f32", True),
+        ("bf16", "bf16", False), ("f32", "f32", True), ("i8", "i32", True), ("u8", "i32", True),
+        ("i8", "f32", False),
+    ],
+)  # fmt: skip
+def test_what_mma_sync_multiplies(dtype, acc, fits):
+    """One warp, 16 x 8 x (32 bytes), its axes in either order."""
+    kind = DTYPES[dtype]
+    r, k = 32 // kind.bits, 256 // kind.bits
+    for shape, names, strides in (((4, 8), ("l4", "l8"), (1, 4)), ((8, 4), ("l8", "l4"), (4, 1))):
+        mesh = Mesh(arrange("thread", shape, names, strides))
+        l4, l8 = mesh.find("l4"), mesh.find("l8")
+        tail = (r,) if r > 1 else ()
+        lhs = registers((16, k), (2, Split(8, l8), 2, Split(4, l4), *tail), kind)
+        rhs = registers((k, 8), (2, Split(4, l4), *tail, Split(8, l8)), kind)
+        out = registers((16, 8), (2, Split(8, l8), Split(4, l4), 2), DTYPES[acc])
+        # f32 operands are rounded to tf32 only where the author says so
+        found = judge(SM80, mesh, lhs, rhs, out, {"dtype": "tf32"} if dtype == "f32" else {})
+        assert isinstance(found, Fit) == fits, found
+        if dtype == "f32":
+            found = judge(SM80, mesh, lhs, rhs, out)
+            assert isinstance(found, Unmet) and found.clause == "parameter"
+            continue
+        if isinstance(found, Unmet):
+            assert found.clause == "dtype"
+
+
+def split_k(partial, split=True):
+    """Two warps that share 16 x 8 and halve k = 32: each adds its half of the products."""
+    mesh = Mesh(arrange("thread", (2, 4, 8), ("wk", "l4", "l8"), (32, 1, 4)))
+    wk, l4, l8 = mesh.axes
+    half = Split(2, wk) if split else 2
+    lhs = registers((16, 32), (2, Split(8, l8), half, 2, Split(4, l4), 2), F16)
+    rhs = registers((32, 8), (half, 2, Split(4, l4), 2, Split(8, l8)), F16)
+    out = layout_from((2, Split(8, l8), Split(4, l4), 2))
+    out = replace(out, partial=((wk, "sum"),) if partial else ())
+    return judge(SM80, mesh, lhs, rhs, TensorType((16, 8), F32, out, "rmem"))
+
+
+def test_groups_that_share_k_make_partial_sums():
+    found = split_k(partial=True)
+    assert isinstance(found, Fit)
+    assert (found.bind, found.serial) == ((1, 1, 2), (1, 1, 1))
+    for use in ((False, True), (True, False)):
+        found = split_k(*use)
+        assert isinstance(found, Unmet) and found.clause == "C", use
+    # both whole on each warp: each makes the whole sum
+    assert isinstance(split_k(partial=False, split=False), Fit)
 
 
 def test_fp8_operands_are_k_major_only():

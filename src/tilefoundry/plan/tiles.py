@@ -14,14 +14,13 @@ from tilefoundry.ir.mesh import Axis
 from tilefoundry.ir.shard import Nest, ShardLayout
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import Swizzle
-from tilefoundry.targets.contract.legality import SPANS
 from tilefoundry.targets.contract.pattern import Env, FragmentPattern, value_of
 
 PLAIN = 0
-SPREADS = (*sorted(SPANS.values(), reverse=True), PLAIN)
-"""Widths of panels in bytes to try, widest swizzle first; 16 has none; 0 is one panel."""
-
-BITS = {span: key for key, span in SPANS.items() if key is not None}
+CHUNK = 16
+"""Bytes that a swizzle moves as one."""
+SPREADS = (128, 64, 32, CHUNK, PLAIN)
+"""Widths of panels in bytes to try, widest swizzle first; a chunk has none; 0 is one panel."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def shared(tile: TensorType, fast: int, span: int, storage: str) -> Tile | None:
         outer = ((panels, width), (slow * width, 1))
     inner: tuple[Nest, Nest] = (slow, width)
     first, second = (outer, inner) if fast == 0 else (inner, outer)
-    swizzle = Swizzle(*BITS[span]) if span in BITS else None
+    swizzle = Swizzle((span // CHUNK).bit_length() - 1, 4, 3) if span > CHUNK else None
     count = 3 if panels > 1 else 2
     layout = ShardLayout((first[0], second[0]), (first[1], second[1]), (None,) * count,
                          swizzle=swizzle)  # fmt: skip

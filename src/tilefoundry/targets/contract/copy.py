@@ -94,11 +94,19 @@ class CopyInstr:
     def moves_text(self) -> str:
         return ", ".join(f"{a} to {b}" for a, b in self.moves) or "any to any"
 
+    def _by(self, move: tuple[str, str]) -> str:
+        """The storage to go through, if one end is one that the instruction has."""
+        for source, target in self.moves:
+            if target == move[1]:
+                return f'tf.reshard(..., storage="{source}") first'
+        through = next((b for a, b in self.moves if a == move[0]), "")
+        return f'to storage="{through}" first' if through else ""
+
     def judge(self, level: str, mesh: Mesh, source: Side, target: Side) -> Plan | Unmet:
         """How units of ``level`` move ``source`` to ``target``, or what is not met."""
         move = source.type.storage, target.type.storage
         if self.moves and move not in self.moves:
-            return Unmet("storage", self.moves_text(), f"{move[0]} to {move[1]}")
+            return Unmet("storage", self.moves_text(), f"{move[0]} to {move[1]}", self._by(move))
         unmet = unmet_mesh(level, mesh)
         if unmet is not None:
             return unmet

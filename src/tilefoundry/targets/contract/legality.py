@@ -11,28 +11,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilefoundry.ir.expr import symbols
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import compact_strides
+from tilefoundry.targets.contract.match import (
+    Groups,
+    fast_axis,
+    fragment_text,
+    match_fragment,
+    match_shared,
+    shared_text,
+)
 from tilefoundry.targets.contract.pattern import (
     Env,
     FragmentPattern,
     MmaAtom,
-    SharedPattern,
     TensorPattern,
     dtype_name,
     value_of,
 )
-from tilefoundry.targets.contract.place import Place, Window, panels, place
-
-SPANS: Mapping[tuple[int, int, int] | None, int] = {
-    None: 16,
-    (1, 4, 3): 32,
-    (2, 4, 3): 64,
-    (3, 4, 3): 128,
-}
-"""Swizzle to span in bytes (PTX ISA, matrix descriptor swizzling modes)."""
+from tilefoundry.targets.contract.place import Window, place
 
 CLAUSES = ("mesh", "parameter", "dtype", "storage", "shape", "A", "B", "C")
 
@@ -47,19 +45,13 @@ class Unmet:
     fix: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: dict[str, Any]())
     """The parameters under which it was judged, where any were bound."""
+    keeps: bool = False
+    """What would fit keeps the axis that is contiguous now."""
 
     @property
-    def depth(self) -> int:
-        return CLAUSES.index(self.clause)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """How a mesh meets an execution mesh: atom axes, and the group axes in front."""
-
-    atom: tuple[Axis, ...]
-    groups: tuple[Axis, ...]
-    base: int
+    def depth(self) -> tuple[int, bool]:
+        """How far the use got; among equals, what changes less is the better answer."""
+        return CLAUSES.index(self.clause), self.keeps
 
 
 @dataclass(frozen=True)
@@ -81,41 +73,39 @@ class Fit:
 
 
 def match_mesh(atom: MmaAtom, mesh: Mesh) -> Groups | Unmet:
-    """The units in force as groups of the atom's execution mesh."""
+    """The units in force as groups of the atom's execution mesh, their axes in any order."""
     pattern = atom.execution_mesh
     want = pattern.text(groups=True)
     here = mesh.at(pattern.level)
-    tail = here[len(here) - len(pattern.shape) :] if len(here) >= len(pattern.shape) else ()
-    fits = tuple(a.extent for a in tail) == pattern.shape
-    fits = fits and tuple(a.stride for a in tail) == pattern.strides
-    if not tail or not fits:
-        return Unmet("mesh", want, str(mesh), arranged(atom, mesh))
-    groups = here[: len(here) - len(tail)]
+    found: list[Axis] = []
+    for extent, stride in zip(pattern.shape, pattern.strides, strict=True):
+        fits = [a for a in here if (a.extent, a.stride) == (extent, stride) and a not in found]
+        if not fits:
+            return Unmet("mesh", want, str(mesh), arranged(atom, mesh))
+        found.append(fits[0])
+    groups = tuple(a for a in here if a not in found)
     base = mesh.offset(pattern.level)
     if base % pattern.align or any(g.stride % pattern.align for g in groups):
         got = f"p0 = {base}, group strides {tuple(g.stride for g in groups)}"
         return Unmet("mesh", f"p0 % {pattern.align} == 0, groups alike", got)
-    return Groups(tail, groups, base)
+    return Groups(tuple(found), groups, base)
 
 
 def arranged(atom: MmaAtom, mesh: Mesh) -> str:
     """The scope to write so that the units in force execute the atom."""
     pattern = atom.execution_mesh
-    shape = (*(("g",) if not mesh.at(pattern.level) else ()), *pattern.shape)
-    names = ("group", *(f"u{n}" for n in range(len(pattern.shape))))
-    count = mesh.count(pattern.level) if mesh.at(pattern.level) else 0
-    strided = pattern.strides != compact_strides(pattern.shape)
-    if not count:
-        shape = ("g", *pattern.shape)
-        steps = (pattern.units, *pattern.strides)
-    elif count % pattern.units:
+    here = mesh.at(pattern.level)
+    count = (
+        mesh.count(pattern.level) if here else dict(mesh.sizes).get(pattern.level, pattern.units)
+    )
+    if count % pattern.units:
         return f"a {pattern.level} scope whose units are a multiple of {pattern.units}"
-    else:
-        shape = (count // pattern.units, *pattern.shape)
-        steps = (pattern.units, *pattern.strides)
-    body = f"({', '.join(map(str, shape))})"
-    layout = f"({body}, {steps})" if strided else body
-    what = f'("{pattern.level}",)' if not count else "threads"
+    shape = (count // pattern.units, *pattern.shape)
+    names = ("group", *(f"u{n}" for n in range(len(pattern.shape))))
+    strided = pattern.strides != compact_strides(pattern.shape)
+    body = f"{shape}"
+    layout = f"({body}, {(pattern.units, *pattern.strides)})" if strided else body
+    what = pattern.level + "s" if here else f'("{pattern.level}",)'
     quoted = ", ".join(f'"{n}"' for n in names)
     return f"with Mesh({what}, layout={layout}, names=({quoted})) as compute:"
 
@@ -172,9 +162,13 @@ def parameters(
 
 
 def _domains(atom: MmaAtom, env: dict[str, Any]) -> Iterator[Env | Unmet]:
+    bad = _violated(atom, env)
+    if bad is not None:
+        yield bad
+        return
     open_names = [p for p in atom.parameters if p.name not in env]
     if not open_names:
-        yield _checked(atom, env)
+        yield env
         return
     param, *_ = open_names
     values = param.domain(env)
@@ -185,8 +179,11 @@ def _domains(atom: MmaAtom, env: dict[str, Any]) -> Iterator[Env | Unmet]:
         yield from _domains(atom, {**env, param.name: value})
 
 
-def _checked(atom: MmaAtom, env: Env) -> Env | Unmet:
+def _violated(atom: MmaAtom, env: Env) -> Unmet | None:
+    """What the parameters that are bound do not meet."""
     for param in atom.parameters:
+        if param.name not in env:
+            continue
         for predicate in param.predicates:
             if not predicate.holds(env):
                 got = f"{param.name} = {env[param.name]}"
@@ -195,7 +192,7 @@ def _checked(atom: MmaAtom, env: Env) -> Env | Unmet:
         if domain and env[param.name] not in domain:
             want = f"{param.name} in {{{', '.join(domain)}}}"
             return Unmet("parameter", want, f"{param.name} = {env[param.name]}", domain[0])
-    return env
+    return None
 
 
 def _under(
@@ -235,11 +232,38 @@ def _under(
         if isinstance(found, Unmet):
             return found
         solved[name] = found
+    bad = _unbound(tiles, bound, dims)
+    if bad is not None:
+        return bad
     bind = [1, 1, 1]
     for axis, (n, _) in bound.items():
         bind[n] *= axis.extent
     serial = tuple(r // b for r, b in zip(repeat, bind, strict=True))
     return Fit(chosen, shape, tuple(bind), serial, groups, solved)  # type: ignore[arg-type]
+
+
+def _unbound(
+    tiles: Mapping[str, TensorType],
+    bound: Mapping[Axis, tuple[int, int]],
+    dims: Mapping[str, tuple[int, int]],
+) -> Unmet | None:
+    """What one operand binds to a group axis, the others follow: registers that a group does
+    not name by constants, and sums over a part of k that are not partial, are refused."""
+    partial = {axis for axis, _ in tiles["C"].partial}
+    for axis, (dim, _) in bound.items():
+        if dim == 2 and axis not in partial:
+            return Unmet("C", f'partial sums: (...) @ {{compute.{axis.name} @ P("sum")}}',
+                         f"{axis.name} holds a part of k, C is not partial on it")  # fmt: skip
+        for name, tile in tiles.items():
+            held = tile.layout is not None and axis in tile.layout.split_axes
+            if dim in dims[name] and not held and tile.storage == tiles["C"].storage:
+                want = f"{name} split over {axis.name} as the other operands are"
+                return Unmet(name, want, f"{name} whole on each {axis.name}")
+    for axis in partial:
+        if bound.get(axis, (0, 0))[0] != 2:
+            return Unmet("C", f"operands split along k over {axis.name}, or C whole",
+                         f"C partial on {axis.name}: each unit adds the whole product")  # fmt: skip
+    return None
 
 
 @dataclass(frozen=True)
@@ -262,7 +286,7 @@ def _operand(
 ) -> Mapping[str, int] | Unmet:
     name, tile = use.name, use.tile
     atom = tuple(value_of(x, env) for x in pattern.shape)
-    expected = ""
+    expected, keeps = "", False
     for arrangement in pattern.arrangements:
         if isinstance(arrangement, FragmentPattern):
             clash = match_fragment(arrangement, tile, atom, groups, env, bound, use.dims)
@@ -273,171 +297,19 @@ def _operand(
         found = match_shared(arrangement, tile, atom, env, use.window, pattern.align)
         if found is not None:
             return found
-        expected = expected or shared_text(arrangement, tile, atom, env)
+        if not expected:
+            expected = shared_text(arrangement, tile)
+            keeps = _contiguous(use) == fast_axis(arrangement)
     if use.window is not None:
-        return Unmet(name, expected, f"a part of {use.window.whole}", expected)
+        got = f"a part of {use.window.whole}"
+        return Unmet(name, expected, got, expected, keeps=keeps)
     got = tile.layout.text() if tile.layout is not None else "the default row-major layout"
-    return Unmet(name, expected, got, expected)
+    return Unmet(name, expected, got, expected, keeps=keeps)
 
 
-# Registers
-
-
-def match_fragment(
-    pattern: FragmentPattern,
-    tile: TensorType,
-    atom: tuple[int, ...],
-    groups: Groups,
-    env: Env,
-    bound: dict[Axis, tuple[int, int]],
-    dims: tuple[int, int],
-) -> str | None:
-    """None if each unit of the atom's mesh holds what the instruction puts there.
-
-    Splits over group axes are *bind*: different groups do different repeats. Their digit
-    must step over whole atoms, and all operands must bind a group to the same digit.
-    """
-    want = {(groups.atom[axis], dim): inner for axis, dim, inner in _digits(pattern, env)}
-    for digit in tile.digits:
-        key = (digit.axis, digit.dim)
-        if digit.axis in groups.atom:
-            if want.pop(key, None) != digit.inner:
-                return f"{digit.axis.name} holds a digit of axis {digit.dim} over {digit.inner}"
-            continue
-        if digit.axis not in groups.groups:
-            return f"split over {digit.axis.name}, which is not of the executing mesh"
-        if not isinstance(digit.inner, int) or digit.inner % atom[digit.dim]:
-            return f"{digit.axis.name} splits inside an atom (over {digit.inner})"
-        mine = dims[digit.dim], digit.inner
-        if bound.setdefault(digit.axis, mine) != mine:
-            return f"{digit.axis.name} is bound to another part of the tile by another operand"
-    if want:
-        axis, dim = next(iter(want))
-        return f"not split over {axis.name} along axis {dim}"
-    return None
-
-
-def _digits(pattern: FragmentPattern, env: Env) -> Iterator[tuple[int, int, int]]:
-    """(atom-mesh axis, logical axis, inner) of each bound mode."""
-    sizes = [value_of(x, env) for x in pattern.shape]
-    for dim, modes in enumerate((range(pattern.rows), range(pattern.rows, len(sizes)))):
-        inner = 1
-        for mode in reversed(modes):
-            axis = pattern.axes[mode]
-            if axis is not None:
-                yield axis, dim, inner
-            inner *= sizes[mode]
-
-
-def fragment_text(
-    pattern: FragmentPattern, tile: TensorType, atom: tuple[int, ...], groups: Groups, env: Env
-) -> str:
-    """The layout of the whole tile, to be pasted: groups in front of the first axis."""
-    sizes = [value_of(x, env) for x in pattern.shape]
-    cut = pattern.rows
-    words = [
-        f"{size} @ compute.{groups.atom[axis].name}" if axis is not None else str(size)
-        for size, axis in zip(sizes, pattern.axes, strict=True)
-    ]
-    lead = [f"{g.extent} @ compute.{g.name}" for g in groups.groups]
-    rows, columns = tile.shape
-    held = atom[0]
-    for g in groups.groups:
-        held *= g.extent
-    if isinstance(rows, int) and rows % held == 0 and rows // held > 1:
-        lead.append(str(rows // held))
-    tail: list[str] = []
-    if isinstance(columns, int) and columns // atom[1] > 1:
-        tail.append(str(columns // atom[1]))
-    return f"({', '.join([*lead, *words[:cut], *tail, *words[cut:]])})"
-
-
-# Shared memory
-
-
-def match_shared(
-    pattern: SharedPattern,
-    tile: TensorType,
-    atom: tuple[int, ...],
-    env: Env,
-    window: Window | None = None,
-    align: int = 1,
-) -> Mapping[str, int] | None:
-    """The pattern's variables if every atom of the tile lies as the pattern says, else None.
-
-    Variables are read off single steps of the tile's layout and then every element of every
-    atom is compared, so nothing is assumed of how the layout was written.
-    """
-    layout = tile.layout
-    offsets = place(tile, window)
-    if isinstance(offsets, str) or offsets.align % align:
+def _contiguous(use: Use) -> int | None:
+    """The axis whose neighbours are neighbours in memory."""
+    found = place(use.tile, use.window)
+    if isinstance(found, str):
         return None
-    if layout is not None and layout.split_axes:
-        return None
-    swizzle = offsets.swizzle
-    key = None if swizzle is None else (swizzle.B, swizzle.M, swizzle.S)
-    span = SPANS.get(key)
-    if span is None or span not in pattern.spans:
-        return None
-    bound: dict[str, Any] = {**env, "W": span * 8 // tile.dtype.bits}
-    if not _solve(pattern, atom, offsets, bound):
-        return None
-    for left, right in pattern.equal:
-        if value_of(left, bound) != value_of(right, bound):
-            return None
-    for name, unit in pattern.multiples:
-        if bound[name] % value_of(unit, bound):
-            return None
-    shape = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.shape)
-    steps = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.strides)
-    for dim, extent in enumerate(tile.shape):  # offsets add up over the axes
-        for base in range(0, int(extent), atom[dim]):  # type: ignore[arg-type]
-            start = offsets.along(dim, base)
-            for i in range(atom[dim]):
-                if offsets.along(dim, base + i) - start != _nested(i, shape[dim], steps[dim]):
-                    return None
-    return {k: bound[k] for k in ("W", "l", "s", "r") if k in bound}
-
-
-def _solve(
-    pattern: SharedPattern, atom: tuple[int, ...], offsets: Place, bound: dict[str, Any]
-) -> bool:
-    """Bind unknown extents from the atom's extents, unknown strides from single steps."""
-    for dim, (group, steps) in enumerate(zip(pattern.shape, pattern.strides, strict=True)):
-        known = 1
-        open_extent: str | None = None
-        for extent in group:
-            missing = [s.name for s in symbols(extent) if s.name not in bound]
-            if missing:
-                open_extent = missing[0]
-            else:
-                known *= value_of(extent, bound)
-        if open_extent is not None:
-            if known == 0 or atom[dim] % known:
-                return False
-            bound[open_extent] = atom[dim] // known
-        inner = 1
-        for extent, step in zip(reversed(group), reversed(steps), strict=True):
-            size = value_of(extent, bound)
-            for symbol in symbols(step):
-                if symbol.name not in bound:
-                    bound[symbol.name] = offsets.along(dim, inner) if size > 1 else 0
-            inner *= size
-        if inner != atom[dim]:
-            return False
-    return True
-
-
-def _nested(index: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> int:
-    total = 0
-    for extent, step in zip(reversed(shape), reversed(steps), strict=True):
-        total += index % extent * step
-        index //= extent
-    return total
-
-
-def shared_text(pattern: SharedPattern, tile: TensorType, atom: tuple[int, ...], env: Env) -> str:
-    """A layout of the whole tile that meets the pattern, to be pasted."""
-    fast = 0 if pattern.strides[0][-1] == 1 else 1
-    shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
-    return panels(shape, tile.dtype.bits, fast, max(pattern.spans))
+    return next((n for n, m in enumerate(found.modes) if m and m[-1][1] == 1), None)

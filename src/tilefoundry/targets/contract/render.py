@@ -79,7 +79,8 @@ def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
         words["execution mesh"] = any_units(level)
         words["moves"] = atom.moves_text()
         words |= {"rules": list(atom.rules)} if atom.rules else {}
-        words["completion"] = f"{' or '.join(atom.completion)}; {atom.proxy} proxy"
+        how = " or ".join(atom.completion).replace("none", "with the instruction")
+        words["completion"] = f"{how}; {atom.proxy} proxy"
     if atom.source:
         words["source"] = atom.source
     return words

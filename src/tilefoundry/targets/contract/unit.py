@@ -10,6 +10,8 @@ from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import IMMEDIATE, TensorType
 from tilefoundry.targets.contract.legality import Unmet
 
+WARP = 32
+
 
 def any_units(level: str) -> str:
     """The pattern of any arrangement of units of one level."""
@@ -20,7 +22,8 @@ def unmet_mesh(level: str, mesh: Mesh) -> Unmet | None:
     """Units of ``level`` must be in force."""
     if mesh.at(level):
         return None
-    fix = f'with Mesh(("{level}",), layout=(...), names=(...)) as units:'
+    count = dict(mesh.sizes).get(level, WARP)
+    fix = f'with Mesh(("{level}",), layout=({count},), names=("u",)) as units:'
     return Unmet("mesh", any_units(level), str(mesh), fix)
 
 
@@ -60,7 +63,6 @@ class UnitInstr:
 SCOPES = ("thread", "warp", "cta", "cluster", "grid")
 """How far units meet: each alone, by shuffles, through shared memory, through the cluster's
 shared memories, through global memory."""
-WARP = 32
 
 
 def scope_of(mesh: Mesh, over: Sequence[Axis]) -> str:

@@ -13,7 +13,8 @@ from itertools import product as cartesian
 
 from tilefoundry.ir.expr import Dim, multiple_of
 from tilefoundry.targets.contract.copy import Copy, CopyInstr, same_bits
-from tilefoundry.targets.contract.legality import SPANS, Unmet
+from tilefoundry.targets.contract.legality import Unmet
+from tilefoundry.targets.contract.match import SPANS
 from tilefoundry.targets.contract.place import Place, Window, buffer_modes, panels
 
 MAX_RANK, MAX_BOX, MAX_STRIDE = 5, 256, 1 << 40

@@ -38,11 +38,7 @@ def classes(layout: Layout, compiler: Compiler) -> list[Mapping[str, int]]:
 
 def _scopes(layout: Layout) -> list[With]:
     """Scopes that not all blocks enter."""
-    return [
-        s
-        for s in layout.sites
-        if isinstance(s, With) and not all(layout.inside(s.mesh, b) for b in layout.blocks)
-    ]
+    return [s for s in layout.sites if isinstance(s, With) and not layout.covers(s.mesh)]
 
 
 def _depends(x: object) -> bool:

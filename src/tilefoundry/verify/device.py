@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, symbols
@@ -17,11 +17,14 @@ from tilefoundry.tir.program import Buffer, For, Issue, Stmt, Sync, View, When, 
 from tilefoundry.verify.finding import Findings
 from tilefoundry.verify.numbers import Compiler, Env, Fn
 from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate, window_axes
-from tilefoundry.verify.touch import Box, meet
+from tilefoundry.verify.tiling import tiles
+from tilefoundry.verify.touch import Box, meet, partner
 
 Owner: TypeAlias = tuple[int, tuple[int, ...]]
 WINDOWS = 200_000
 """Windows of one statement that are looked at."""
+PARTS = 256
+"""Parts of one window that a block's registers may consist of."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +48,39 @@ class Written(NamedTuple):
 def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
     """Judge every view of the kernel."""
     placed = list(_placed(layout, layout.func.body, (), [0]))
-    written = {v.buffer for p in placed for v in p.site.stmt.writes if v.storage == "gmem"}  # type: ignore[union-attr]
-    windows: dict[Buffer, list[Written] | None] = {b: [] for b in written}
     walker = Walker(layout, compiler)
+    touched: dict[Buffer, list[tuple[Placed, View, bool]]] = {}
     for item in placed:
         issue = item.site.stmt
         assert isinstance(issue, Issue)
         for number, view in enumerate((*issue.reads, *issue.writes)):
-            if not isinstance(view, View):
-                continue
-            _bounds(walker, item, view, findings)
-            held = windows.get(view.buffer)
-            if held is not None and view.buffer in windows:
-                more = _windows(walker, item, view, number >= len(issue.reads))
-                windows[view.buffer] = None if more is None else held + more
-    for buffer, held in windows.items():
-        if held is not None:
-            _apart(held, findings)
-            if buffer.role == "out":
-                _whole(buffer, held, findings)
+            if isinstance(view, View):
+                _bounds(walker, item, view, findings)
+                if view.storage == "gmem":
+                    uses = touched.setdefault(view.buffer, [])
+                    uses.append((item, view, number >= len(issue.reads)))
+    for buffer, uses in touched.items():
+        if any(write for _, _, write in uses):
+            _buffer(layout, walker, buffer, uses, findings)
+
+
+def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
+            uses: list[tuple[Placed, View, bool]], findings: Findings) -> None:  # fmt: skip
+    """One buffer in device memory that the kernel writes."""
+    out = buffer.role == "out"
+    if len(uses) == 1:
+        item, view, _ = uses[0]
+        if tiles(layout, item.around, view, partner(item.site.stmt, view), out):  # type: ignore[arg-type]
+            return
+    windows: list[Written] = []
+    for item, view, write in uses:
+        more = _windows(walker, item, view, write)
+        if more is None:
+            return
+        windows += more
+    _apart(windows, findings)
+    if out:
+        _whole(buffer, windows, findings)
 
 
 def _placed(layout: Layout, body: tuple[Stmt, ...], around: tuple[Stmt, ...],
@@ -102,9 +119,10 @@ class Walker:
             return list(enumerate(self.layout.blocks))
         axes = tuple(a for a in mesh.axes if a.level != UNIT)
         if axes not in self._blocks:
-            self._blocks[axes] = [
-                (n, b) for n, b in enumerate(self.layout.blocks) if self.layout.inside(mesh, b)
-            ]
+            everyone = list(enumerate(self.layout.blocks))
+            if not self.layout.covers(mesh):
+                everyone = [(n, b) for n, b in everyone if self.layout.inside(mesh, b)]
+            self._blocks[axes] = everyone
         return self._blocks[axes]
 
     def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, int]]:
@@ -249,8 +267,8 @@ def _windows(walker: Walker, item: Placed, view: View, write: bool) -> list[Writ
         return None
     starts = tuple(start for start, _ in axes)
     fns = walker.compiler.fns(starts)
-    reach = [0 if a is None else view.shape[a] - 1 for _, a in axes]
     extents = view.buffer.shape
+    parts = _Parts(walker.layout, item.site, view, axes)
     seen: dict[tuple[Owner, int, tuple[int, ...]], None] = {}
     for owner, env, epoch in walker.run(item, starts):
         seen[owner, epoch, tuple(f(env) for f in fns)] = None
@@ -258,12 +276,62 @@ def _windows(walker: Walker, item: Placed, view: View, write: bool) -> list[Writ
             return None
     out: list[Written] = []
     for owner, epoch, low in seen:
-        box = tuple(
-            (max(a, 0), min(a + r, e - 1)) for a, r, e in zip(low, reach, extents, strict=True)
-        )
-        if all(a <= b for a, b in box):
-            out.append(Written(box, owner, epoch, write, item.site))
+        spans = parts.of(owner[0])
+        if spans is None:
+            return None
+        for part in spans:
+            box = tuple(
+                (max(at + a, 0), min(at + b, e - 1))
+                for at, (a, b), e in zip(low, part, extents, strict=True)
+            )
+            if all(a <= b for a, b in box):
+                out.append(Written(box, owner, epoch, write, item.site))
     return out
+
+
+class _Parts:
+    """The parts of a view that the registers of one block hold, as boxes from its start."""
+
+    def __init__(self, layout: Layout, site: Site, view: View,
+                 axes: tuple[tuple[Dim, int | None], ...]) -> None:  # fmt: skip
+        self.blocks = layout.blocks
+        self.shape = tuple(1 if a is None else view.shape[a] for _, a in axes)
+        self.digits: list[tuple[int, Axis, int]] = []
+        self._known: dict[tuple[int, ...], list[Box] | None] = {}
+        other = partner(site.stmt, view)  # type: ignore[arg-type]
+        if other is None or other.buffer.layout is None or not other.is_whole:
+            return
+        along = {axis: n for n, (_, axis) in enumerate(axes)}
+        for d in other.buffer.layout.digits(other.buffer.shape):
+            if d.axis.level != UNIT and d.axis.extent > 1 and d.dim in along:
+                self.digits.append((along[d.dim], d.axis, int(d.inner)))  # type: ignore[arg-type]
+
+    def of(self, block: int) -> list[Box] | None:
+        """None if there are too many."""
+        units = self.blocks[block]
+        at = tuple(coordinate(a, units.get(a.level, 0)) for _, a, _ in self.digits)
+        if at not in self._known:
+            self._known[at] = self._boxes(at)
+        return self._known[at]
+
+    def _boxes(self, at: tuple[int, ...]) -> list[Box] | None:
+        boxes: list[Box] = [()]
+        for n, extent in enumerate(self.shape):
+            mine = [(d[1].extent, d[2], c) for d, c in zip(self.digits, at, strict=True)
+                    if d[0] == n]  # fmt: skip
+            runs: list[tuple[int, int]] = []
+            step = gcd(extent, *(inner for _, inner, _ in mine))
+            for i in range(0, extent, step if mine else extent):
+                if all(i // inner % size == c for size, inner, c in mine):
+                    end = i + (step if mine else extent) - 1
+                    if runs and runs[-1][1] == i - 1:
+                        runs[-1] = (runs[-1][0], end)
+                    else:
+                        runs.append((i, end))
+            boxes = [(*b, r) for b in boxes for r in runs]
+            if len(boxes) > PARTS:
+                return None
+        return boxes
 
 
 def _apart(held: list[Written], findings: Findings) -> None:

@@ -30,7 +30,10 @@ ACQUIRE = "wait for the wgmma group (wgmma_wait) before its registers are touche
 
 def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Role) -> Op | None:
     """The operation that ``role`` executes for ``issue``."""
-    every = touches(issue, role, machine.compiler)
+    known = machine.layout.touched
+    every = known.get((issue, role))
+    if every is None:
+        every = known[issue, role] = touches(issue, role, machine.compiler)
     memory = tuple(t for t in every if _shared(machine, t))
     registers = tuple(t for t in every if t.view.storage == "rmem")
     if effect.elected:

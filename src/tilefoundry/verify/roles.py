@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product as cartesian
+from math import prod
+from typing import Any
 
 from tilefoundry.ir.expr import Dim, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
@@ -94,9 +96,18 @@ class Layout:
     threads: int
     blocks: tuple[Mapping[str, int], ...]
     coords: frozenset[Coord] = field(default_factory=frozenset)
+    touched: dict[tuple[Issue, Role], tuple[Any, ...]] = field(default_factory=dict)
+    """Touches of each issue by each role, once they are worked out."""
     _sets: dict[tuple[Axis, ...], tuple[tuple[str, frozenset[int]], ...]] = field(
         default_factory=dict
     )
+
+    def covers(self, mesh: Mesh) -> bool:
+        """All blocks are among the units of a scope."""
+        outer = tuple(a for a in mesh.axes if a.level != UNIT)
+        return prod(a.extent for a in outer) == len(self.blocks) or all(
+            self.inside(mesh, block) for block in self.blocks
+        )
 
     def inside(self, mesh: Mesh, block: Mapping[str, int]) -> bool:
         """The block is among the units of a scope."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
-from tilefoundry.ir.expr import Dim, Expr, Sym, substitute, symbols
+from tilefoundry.ir.expr import Atom, Dim, Expr, Sym, substitute, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.tir.program import Buffer, Issue, View
@@ -54,11 +54,12 @@ def touches(issue: Issue, role: Role, compiler: Compiler) -> tuple[Touch, ...]:
     for number, view in enumerate((*issue.reads, *issue.writes)):
         if isinstance(view, View):
             write = number >= len(issue.reads)
-            out.append(_touch(view, write, _partner(issue, view), role, compiler))
+            out.append(_touch(view, write, partner(issue, view), role, compiler))
     return tuple(out)
 
 
-def _partner(issue: Issue, view: View) -> View | None:
+def partner(issue: Issue, view: View) -> View | None:
+    """The register view that moves element by element with one in memory."""
     if view.storage == "rmem":
         return None
     for other in (*issue.writes, *issue.reads):
@@ -67,50 +68,54 @@ def _partner(issue: Issue, view: View) -> View | None:
     return None
 
 
-def _touch(view: View, write: bool, partner: View | None, role: Role,
+def _touch(view: View, write: bool, other: View | None, role: Role,
            compiler: Compiler) -> Touch:  # fmt: skip
     lows: list[Fn] = []
     reach: list[int | None] = []
     moving: dict[Sym, tuple[int, int]] = {
         v: (0, e - 1) for v, e in zip(view.vars, view.shape, strict=True)
     }
-    constant = not isinstance(view.slot, Expr)
+    still = True
     for x in view.index:
-        low, span, still = _extent(x, moving, role)
+        low, span = _extent(x, moving, role)
         lows.append(compiler.fn(low))
         reach.append(span)
-        constant = constant and (span is None or still)
-    touch = Touch(view, write, partner, compiler.fn(view.slot), tuple(lows), tuple(reach), None)
-    if not all(r is None or not isinstance(_extent(x, moving, role)[0], Expr)
-               for x, r in zip(view.index, reach, strict=True)):  # fmt: skip
-        return touch
-    box = touch.box([])
-    return Touch(view, write, partner, touch.slot, touch.lows, touch.reach, box)
+        still = still and not isinstance(low, Expr)
+    touch = Touch(view, write, other, compiler.fn(view.slot), tuple(lows), tuple(reach), None)
+    return replace(touch, fixed=touch.box([])) if still else touch
 
 
-def _extent(x: Dim, moving: dict[Sym, tuple[int, int]], role: Role) -> tuple[Dim, int | None, bool]:
-    """(lowest value, how far above it the highest lies, whether it never moves) over the
-    view's variables and the role's threads; None where it is not linear in them."""
+def _extent(x: Dim, moving: dict[Sym, tuple[int, int]], role: Role) -> tuple[Dim, int | None]:
+    """(lowest value, how far above it the highest lies) over the view's variables and the
+    role's threads; (0, None) where it is not linear in them."""
     if not isinstance(x, Expr):
-        return x, 0, True
-    ranges = dict(moving)
-    for s in symbols(x):
-        if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT:
-            values = [coordinate(s.axis, t) for t in role.threads]
-            ranges[s] = (min(values), max(values))
-    used = [s for s in symbols(x) if s in ranges]
-    low = substitute(x, {s: ranges[s][0] for s in used})
-    span = 0
-    for s in used:
-        one = x - substitute(x, {s: 0})
-        step = substitute(one, {s: 1})
-        if not isinstance(step, int) or one != step * s.expr():
-            return 0, None, False
-        first, last = ranges[s]
-        span += abs(step) * (last - first)
-        if step < 0:
-            low = low + step * (last - first)
-    return low, span, not isinstance(low, Expr)
+        return x, 0
+    kept: list[tuple[tuple[Atom, ...], int]] = []
+    base = span = 0
+    for mono, coef in x.terms:
+        sym = mono[0] if len(mono) == 1 else None
+        ends = _ends(sym, moving, role) if isinstance(sym, Sym) else None
+        if ends is not None:
+            base += coef * (ends[0] if coef > 0 else ends[1])
+            span += abs(coef) * (ends[1] - ends[0])
+        elif any(_ends(s, moving, role) for s in symbols(Expr(((mono, 1),)))):
+            return 0, None
+        else:
+            kept.append((mono, coef))
+    if not kept or not any(mono for mono, _ in kept):
+        return base + sum(coef for _, coef in kept), span
+    return Expr(tuple(kept)) + base, span
+
+
+def _ends(s: Sym, moving: dict[Sym, tuple[int, int]], role: Role) -> tuple[int, int] | None:
+    """The least and the greatest value of a symbol that differs inside the role's access."""
+    if s in moving:
+        return moving[s]
+    if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT:
+        values = [coordinate(s.axis, t) for t in role.threads]
+        moving[s] = min(values), max(values)
+        return moving[s]
+    return None
 
 
 def meet(a: Box, b: Box) -> bool:
@@ -185,16 +190,16 @@ def _holders(layout: ShardLayout, shape: tuple[int, ...], dim: int, threads: tup
 
 def _parts(touch: Touch, role: Role, size: int) -> dict[int, list[int]] | None:
     """Per group of threads and buffer axis, the indices touched, relative to the lowest."""
-    partner, axes = touch.partner, window_axes(touch.view)
-    if partner is None or axes is None or partner.buffer.layout is None:
+    other, axes = touch.partner, window_axes(touch.view)
+    if other is None or axes is None or other.buffer.layout is None:
         return None
-    held = window_axes(partner)
+    held = window_axes(other)
     if held is None or any(isinstance(start, Expr) for start, _ in held):
         return None
     along = {axis: (dim, start) for dim, (start, axis) in enumerate(held) if axis is not None}
     groups = {t // size for t in role.threads}
     out: dict[int, list[int]] = {g: [] for g in groups}
-    base = partner.buffer
+    base = other.buffer
     for start, axis in axes:
         if any(isinstance(s, Coord) and s.axis and s.axis.level == UNIT
                for s in (symbols(start) if isinstance(start, Expr) else ())):  # fmt: skip
@@ -235,4 +240,4 @@ def _shifts(start: Dim, role: Role, size: int) -> dict[int, list[int]] | None:
     return {g: sorted(x - least for x in v) for g, v in values.items()}
 
 
-__all__ = ["Box", "Touch", "apart", "meet", "same_map", "touches", "within"]
+__all__ = ["Box", "Touch", "apart", "meet", "partner", "same_map", "touches", "within"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,27 +11,19 @@ from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, bounds, substitute
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, bytes_of
-from tilefoundry.lower.sync.edges import BACKWARD, FORWARD, Edge, Edges, Level, Touch, uneven
+from tilefoundry.lower.sync.channel import FILL, FREE, Channel
+from tilefoundry.lower.sync.edges import (
+    BACKWARD,
+    FORWARD,
+    Edge,
+    Edges,
+    Level,
+    Touch,
+    uneven,
+)
+from tilefoundry.lower.sync.release import Release
 from tilefoundry.lower.sync.tree import GROUP, WARP, Node, Signal, Tree, within_parts
-from tilefoundry.tir.program import Barrier, Counter, For, Issue, Sync, When
-
-FILL, FREE = "filled", "free"
-
-
-@dataclass(eq=False)
-class Channel:
-    """One barrier per slot: ``sources`` signal it, ``waits`` wait for it."""
-
-    level: Level
-    kind: str
-    sources: list[Touch] = field(default_factory=lambda: list[Touch]())
-    waits: list[tuple[Touch, int]] = field(default_factory=lambda: list[tuple[Touch, int]]())
-    barrier: Barrier | None = None
-
-    @property
-    def place(self) -> object:
-        """What channels have in common that share their counting."""
-        return self.level.loop, self.level.slots
+from tilefoundry.tir.program import Barrier, For, Issue, Sync, When
 
 
 @dataclass(frozen=True)
@@ -327,88 +319,48 @@ class Handoffs:
         def arrive(slot: Dim) -> Sync:
             return Sync(how.kind, barrier=barrier, slot=slot, every=how.every, why=why)
 
-        if self._deferred(channel, touch, own):
-            self._later(channel, touch, arrive)
+        when = Release(self.tree, self.accesses, channel, touch, own)
+        if when.later:
+            self._later(channel, touch, when, arrive)
             return
         accesses = () if how.kind == "async_arrive" else tuple(own)
         signal = Signal(accesses, arrive(level.count % level.slots), fence, how.warp)
+        if when.use is not None:
+            self.tree.before(when.use, touch.mask, signal, first=True)
+            return
         scope = touch.scope if how.count == 1 and not how.warp else touch.mask
         self.tree.after(touch.item, scope, signal)
 
-    # Slots given back one iteration later
-
-    def _deferred(self, channel: Channel, touch: Touch, own: Sequence[Access]) -> bool:
-        """Chained products read the slots: the group of the iteration before is retired
-        while this iteration's runs."""
-        level = channel.level
-        loop = level.loop
-        if channel.kind != FREE or level.slots < 2 or loop is None:
-            return False
-        if any(d != BACKWARD for _, d in channel.waits):
-            return False
-        if any(a.engine != "wgmma" or item_loop(a.node) is not loop for a in own):
-            return False
-        assert loop.body is not None
-        inside = [n for n in self.tree.walk(loop.body) if n in self.accesses.of]
-        products = [n for n in inside if self.accesses.effects[n].completion == "wgmma"
-                    and n.mask & touch.mask]  # fmt: skip
-        if any(item_loop(n) is not loop for n in products):
-            return False
-        chained = {
-            a.buffer: n
-            for n in products
-            for a in self.accesses.of[n]
-            if a.buffer.storage in self.accesses.private
-        }
-        for node in inside:
-            for a in self.accesses.of[node]:
-                if a.buffer in chained and (chained[a.buffer] is not node or a.role != "acc"):
-                    return False
-        return True
-
-    def _later(self, channel: Channel, touch: Touch, arrive: Callable[[Dim], Sync]) -> None:
+    def _later(
+        self, channel: Channel, touch: Touch, when: Release, arrive: Callable[[Dim], Sync]
+    ) -> None:
+        """The slot of each iteration is given back in the next, the last one after the loop."""
         level, loop = channel.level, channel.level.loop
         assert loop is not None and isinstance(loop.stmt, For)
         stmt, slots = loop.stmt, level.slots
         runs = trips(stmt)
         counted = any(
-            isinstance(c, Counter) and level.count == c.expr()
+            level.count == c.expr()  # it has moved on when the loop is over
             for c in self.edges.counts.counters.values()
         )
         last_var = stmt.start + (runs - 1) * stmt.step
         last = level.count - 1 if counted else substitute(level.count, {stmt.var: last_var})
-        groups = self._groups(loop, touch.mask)
-        why = f"{self._why(channel)[: -len(FREE) - 1]} read one iteration ago"
-        retire = Sync("wgmma_wait", pending=groups, why=why)
-        before = arrive((level.count - 1) % slots)
+        names = self._why(channel).removesuffix(f" {FREE}")
         if not isinstance(runs, int) or runs > 1:
-            later = When(stmt.var.expr() - stmt.start, (before,))
-            self.tree.after(touch.item, touch.mask, retire, later)
+            retire = Sync("wgmma_wait", pending=when.groups,
+                          why=f"{names} read one iteration ago")  # fmt: skip
+            before = When(stmt.var.expr() - stmt.start, (arrive((level.count - 1) % slots),))
+            if when.use is None:
+                self.tree.after(touch.item, touch.mask, retire, before)
+            else:
+                self.tree.before(when.use, touch.mask, retire, before, first=True)
         if bounds(runs)[1] <= 0:
             return
-        end = Sync("wgmma_wait", pending=0, why=f"{self._why(channel)[: -len(FREE) - 1]} read")
+        end = Sync("wgmma_wait", pending=0, why=f"{names} read")
         self.tree.after(loop, touch.mask, end)
         tail = arrive(last % slots)
-        if bounds(runs)[0] > 0:
-            self.tree.after(loop, touch.mask, tail)
-        else:
-            self.tree.after(loop, touch.mask, When(stmt.stop - stmt.start, (tail,)))
-
-    def _groups(self, loop: Node, mask: int) -> int:
-        """Matrix products of the threads of ``mask`` in an iteration, each a group."""
-        assert loop.body is not None
-        found = (self.accesses.effects.get(n) for n in self.tree.walk(loop.body) if n.mask & mask)
-        return sum(e is not None and e.completion == "wgmma" for e in found)
-
-
-def item_loop(node: Node) -> Node | None:
-    """The innermost loop around ``node``, None if a test stands between."""
-    for above in node.above():
-        if isinstance(above.stmt, When):
-            return None
-        if isinstance(above.stmt, For):
-            return above
-    return None
+        some = bounds(runs)[0] > 0
+        self.tree.after(loop, touch.mask, tail if some else When(stmt.stop - stmt.start, (tail,)))
 
 
 __all__ = ["Channel", "Edge", "Handoffs"]

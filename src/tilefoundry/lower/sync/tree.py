@@ -169,21 +169,31 @@ class Tree:
         node.body = Block(like.mesh, mask, node)
         return node
 
-    def before(self, node: Node, mask: int, *content: Content) -> None:
-        """``content``, executed by ``mask``, directly before ``node``."""
-        self._insert(node, "before", mask, content)
+    def before(self, node: Node, mask: int, *content: Content, first: bool = False) -> None:
+        """``content``, executed by ``mask``, directly before ``node``, or (``first``) before
+        what was put there already."""
+        self._insert(node, "before", mask, content, first)
 
     def after(self, node: Node, mask: int, *content: Content) -> None:
         """``content``, executed by ``mask``, behind ``node`` and what was put there before."""
         self._insert(node, "after", mask, content)
 
-    def _insert(self, node: Node, side: str, mask: int, content: tuple[Content, ...]) -> None:
+    def _insert(
+        self,
+        node: Node,
+        side: str,
+        mask: int,
+        content: tuple[Content, ...],
+        first: bool = False,
+    ) -> None:
         block, anchor = node.block, (node, side)
         at = block.nodes.index(node)
         if side == "after":
             at += 1
             while at < len(block.nodes) and block.nodes[at].anchor == anchor:
                 at += 1
+        while first and at and block.nodes[at - 1].anchor == anchor:
+            at -= 1
         if block.mask != mask:
             mine = [n for n in block.nodes if n.anchor == anchor]
             scope = next((n for n in mine if n.body is not None and n.body.mask == mask), None)
@@ -192,7 +202,7 @@ class Tree:
                 scope.anchor = anchor
                 block.nodes.insert(at, scope)
             assert scope.body is not None
-            block, at = scope.body, len(scope.body.nodes)
+            block, at = scope.body, 0 if first else len(scope.body.nodes)
         for stmt in content:
             made = self.made(stmt, block)
             made.anchor = anchor

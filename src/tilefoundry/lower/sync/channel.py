@@ -1,0 +1,26 @@
+"""A barrier between roles: who signals it, who waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilefoundry.lower.sync.edges import Level, Touch
+from tilefoundry.tir.program import Barrier
+
+FILL, FREE = "filled", "free"
+
+
+@dataclass(eq=False)
+class Channel:
+    """One barrier per slot: ``sources`` signal it, ``waits`` wait for it."""
+
+    level: Level
+    kind: str
+    sources: list[Touch] = field(default_factory=lambda: list[Touch]())
+    waits: list[tuple[Touch, int]] = field(default_factory=lambda: list[tuple[Touch, int]]())
+    barrier: Barrier | None = None
+
+    @property
+    def place(self) -> object:
+        """What channels have in common that share their counting."""
+        return self.level.loop, self.level.slots

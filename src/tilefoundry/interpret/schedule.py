@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-POLICIES = ("random", "round-robin", "greedy", "lagging", "eager", "reverse", "starve")
+POLICIES = ("random", "round-robin", "greedy", "lagging-engines", "eager-engines", "reverse", "starve")
 
 
 class Schedule:
     """Picks among warps that can move and engines that have work.
 
     ``random``: any of them; ``round-robin``: warps in turn; ``greedy``: one warp as far as
-    it gets; ``lagging``: engines only when no warp can move; ``eager``: engines at once;
+    it gets; ``lagging-engines``: engines only when no warp can move; ``eager-engines``: engines at once;
     ``reverse``: the last warp and the latest work first; ``starve``: one warp, chosen by the
     seed, only when nothing else can move.
     """
@@ -21,7 +21,7 @@ class Schedule:
         assert policy in POLICIES, policy
         self.policy, self.seed = policy, seed
         self.random = Random(seed)
-        self.eager = policy == "eager"
+        self.eager = policy == "eager-engines"
         self.turn = 0
         self.last: Any = None
 
@@ -47,7 +47,7 @@ class Schedule:
             self.last = self._random(warps, works)
         return self.last
 
-    def _lagging(self, warps: list[Any], works: list[Any]) -> Any:
+    def _lagging_engines(self, warps: list[Any], works: list[Any]) -> Any:
         return self._random(warps, []) if warps else self._random([], works)
 
     def _reverse(self, warps: list[Any], works: list[Any]) -> Any:

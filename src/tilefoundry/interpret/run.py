@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -53,13 +54,24 @@ def run(
         if buffer.storage == "gmem":
             tensors[buffer] = poisoned(buffer)
     reports = Reports(limit)
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         try:
             machine = Machine(kernel_of(func), tensors, Schedule(policy, seed), reports, max_steps)
             machine.run()
         except Stop:
             pass
     return Outcome([tensors[p] for p in func.params if p.role == "out"], reports.found)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Steps are small: torch's own threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def poisoned(buffer: Buffer) -> torch.Tensor:

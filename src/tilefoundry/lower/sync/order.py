@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import bounds
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
 from tilefoundry.lower.sync.edges import Edges, uneven
@@ -91,16 +92,27 @@ class Order:
         """Copies whose groups are closed."""
         self.early: set[Access] = set()
         """Accesses fenced at the first barrier, as an asynchronous access follows later."""
+        self.flying = {
+            n
+            for n, effect in accesses.effects.items()
+            if effect.completion in ("wgmma", "async") and not set(accesses.of[n]) <= asked
+        }
+        """Issues whose end nothing but their own threads may wait for."""
+        self.ends: set[tuple[str, int]] = set()
+        """Engines that may still work when the kernel's last statement is done, by threads."""
         self.needed: set[Node] = set()
         """Waits of the protocol between roles that found something to wait for."""
 
     def run(self) -> None:
         while True:
             try:
-                self._block(self.tree.root, {})
+                left = self._block(self.tree.root, {})
             except _Again:
                 continue
-            return
+            break
+        for one in left.values():
+            if one.open and one.access.engine != "bulk" and one.access.node in self.flying:
+                self.ends.add((one.access.engine, one.access.node.mask))
 
     def _clear(self) -> None:
         for node in self.tree.walk():
@@ -135,16 +147,15 @@ class Order:
     def _loop(self, node: Node, stmt: For, entry: State) -> State:
         runs = trips(stmt)
         assert node.body is not None
-        if isinstance(runs, int) and runs <= 0:
+        least, most = bounds(runs)
+        if most <= 0:
             return entry
         at = entry
         while True:
             end = self._block(node.body, self._step(node, at))
-            if runs == 1:
-                return end
             around = _join(entry, end)
-            if around == at:
-                return end if isinstance(runs, int) else around
+            if around == at or most <= 1:
+                return end if least > 0 else around
             at = around
 
     def _step(self, loop: Node, state: State) -> State:
@@ -193,24 +204,25 @@ class Order:
         effect = self.accesses.effects[node]
         if effect.completion == "wgmma":
             return True
-        if node not in self.committed:
-            return False
         nodes = node.block.nodes
         at = nodes.index(node) + 1
-        if at == len(nodes) or nodes[at].gate is not None:
-            return True
-        other = self.accesses.effects.get(nodes[at])
-        return other is None or other.completion != effect.completion
+        if at < len(nodes) and nodes[at] in self.accesses.effects and not self._starts(nodes[at]):
+            return False
+        return any(n in self.committed for n in self._run(node))
+
+    def _run(self, node: Node) -> list[Node]:
+        """The copies of one kind that directly follow each other and end with ``node``."""
+        nodes = node.block.nodes
+        at = nodes.index(node)
+        first = at
+        while not self._starts(nodes[first]):
+            first -= 1
+        return nodes[first : at + 1]
 
     def _close(self, state: State, engine: str, mine: list[Access]) -> None:
         run, mask = set(mine), mine[0].mask if mine else 0
-        if engine != "wgmma":  # all copies of the run that ends here
-            node = mine[0].node if mine else None
-            nodes = node.block.nodes if node is not None else []
-            at = nodes.index(node) if node is not None else 0
-            while at and not self._starts(nodes[at]):
-                at -= 1
-                run |= set(self.accesses.of.get(nodes[at], ()))
+        if engine != "wgmma" and mine:
+            run = {a for n in self._run(mine[0].node) for a in self.accesses.of[n]}
         for key, one in state.items():
             earlier = one.access not in run or key[1]
             same = one.access.engine == engine and not one.access.mask & ~mask

@@ -162,12 +162,18 @@ class _Writer:
         return [*init, meet]
 
     def _end(self, block: Block) -> list[Stmt]:
-        """Bulk stores are complete before the kernel ends."""
+        """Nothing is in flight when the kernel ends."""
         stored = dict.fromkeys(
-            a.mask for found in self.accesses.stores.values() for a in found if a.engine == "bulk"
+            a.node.mask
+            for found in self.accesses.stores.values()
+            for a in found
+            if a.engine == "bulk"
         )
         out: list[Stmt] = []
         for mask in stored:
             wait = Sync("bulk_wait", pending=0, why="stores complete")
+            out.append(wait if mask == block.mask else self._scoped(mask, block, (wait,)))
+        for engine, mask in sorted(self.order.ends):
+            wait = Sync(f"{engine}_wait", pending=0, why="nothing left in flight")
             out.append(wait if mask == block.mask else self._scoped(mask, block, (wait,)))
         return out

@@ -122,9 +122,10 @@ def alignment(tile: Tile) -> int:
     return LINE if swizzle is None else max(LINE, 1 << (swizzle.B + swizzle.M + swizzle.S))
 
 
-def barrier_bytes(slots: int, staged: bool) -> int:
-    """A full and an empty barrier for each slot; for a staged tile one each way."""
-    return BARRIER_BYTES * (2 * slots + (2 if staged else 0))
+def barrier_bytes(slots: int, readers: int, staged: bool) -> int:
+    """A full and an empty barrier for each slot of the rings that one statement reads
+    (``readers`` statements); for a staged tile one each way."""
+    return BARRIER_BYTES * (2 * slots * readers + (2 if staged else 0))
 
 
 def consumer_registers(held: Tile, fragments: tuple[Tile, ...], value_bits: int) -> int:

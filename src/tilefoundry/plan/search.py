@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -46,7 +46,8 @@ SAME, APART = "same threads", "producer apart"
 DIRECT, LOADER, STORER, CONSUMERS = "consumers, registers", "loader", "own storer", "consumers"
 STORES = (STORER, CONSUMERS, LOADER, DIRECT)
 """Who stores, those first whose store stands in the way of least."""
-MOST_SLOTS = 32
+MOST_SLOTS = 16
+"""Slots of a ring to plan for: more bytes in flight than any latency asks for."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class _Search:
         self.refused: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.near = self.caps.shared
-        self._moves: dict[tuple[str, int, Mesh], dict[str, list[Move]]] = {}
+        self._moves: dict[tuple[str, int, int], dict[str, list[Move]]] = {}
         self._computes: dict[Any, tuple[Compute, tuple[Move, Move]] | None] = {}
 
     def found(self) -> Found:
@@ -213,7 +214,7 @@ class _Search:
         options: list[dict[str, list[Move]]] = []
         for x, load in zip("AB", self.site.loads, strict=True):
             fast = wanted(use, x, load)
-            key = (x, fast, loader)
+            key = (x, fast, loader.count(self.caps.unit))
             if key not in self._moves:
                 made = {
                     c.path: [
@@ -238,10 +239,11 @@ class _Search:
         self, use: Use, consumers: Consumers, pair: tuple[list[Move], list[Move]]
     ) -> tuple[Compute, tuple[Move, Move]] | None:
         """The first layouts, widest swizzle first, that the instruction takes."""
-        key = (use.text(), consumers.grid, consumers.mesh, pair[0][0].instr, pair[1][0].instr)
+        key = (id(use), consumers.grid, pair[0][0].instr.path, pair[1][0].instr.path)
         if key not in self._computes:
             self._computes[key] = self._first(use, consumers, pair)
-        return self._computes[key]
+        found = self._computes[key]
+        return found and (replace(found[0], consumers=consumers), found[1])
 
     def _first(
         self, use: Use, consumers: Consumers, pair: tuple[list[Move], list[Move]]
@@ -287,9 +289,10 @@ class _Search:
         most = min(steps, MOST_SLOTS, 2 if roles == SAME else MOST_SLOTS)
         stage = sum(slot_bytes(m.ring) for m in pair)
         room = self.caps.shared_bytes
+        readers = 2 if compute.fragments else 1
         fixed = slot_bytes(staging) if staging is not None else 0
         for slots in range(1, most + 1):
-            bytes = slots * stage + fixed + barrier_bytes(slots, staging is not None)
+            bytes = slots * stage + fixed + barrier_bytes(slots, readers, staging is not None)
             if room is not None and bytes > room:
                 self.refused[f"{self._near} of one {self.caps.level}"] += 1
                 break

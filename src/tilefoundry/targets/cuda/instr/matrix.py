@@ -22,7 +22,8 @@ class Fragment:
     """Who holds what of a tile in registers: per axis the part of the coordinate that a
     unit's position gives, and the part of the register number."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, fastest: int | None = None) -> None:
+        """``fastest``: the local mode that varies first where no order is stated."""
         held = side.type
         layout = held.layout
         assert layout is not None
@@ -41,7 +42,8 @@ class Fragment:
                 elif axis.level == "thread":
                     self._units.append((axis.stride, extent, dim, inner))
                 inner *= extent
-        order = side.registers or tuple(sorted(locals_, reverse=True))
+        order = side.registers or tuple(sorted(locals_, key=lambda m: (m != fastest, -m)))
+        self.modes = order
         self._locals = [locals_[m] for m in order]
 
     @property
@@ -154,8 +156,8 @@ def matrix_plan(copy: Copy, memory: Side, held: Side) -> MatrixPlan | Unmet:
     if held.type.layout is None or not held.type.layout.split_axes:
         want = "a fragment: rows over lane / 4, 4 bytes of each over lane % 4"
         return Unmet("fragment", want, f"{held.type}", _fragment_fix(held.type))
-    fragment = Fragment(held)
     packed = 32 // bits
+    fragment = _packed(held, packed)
     if fragment.registers % packed:
         want = f"a multiple of {packed} elements in each unit"
         return Unmet("fragment", want, f"{fragment.registers}", _fragment_fix(held.type))
@@ -175,6 +177,18 @@ def matrix_plan(copy: Copy, memory: Side, held: Side) -> MatrixPlan | Unmet:
         fast = along
     fix = panels(found.shape, bits, fast) if len(found.shape) == 2 else ""
     return Unmet(clash.clause, clash.expected, clash.got, fix)
+
+
+def _packed(held: Side, packed: int) -> Fragment:
+    """The fragment, in an order that packs neighbours into a register where no order is
+    stated and one does."""
+    first = Fragment(held)
+    if held.registers is None:
+        for mode in first.modes:
+            tried = Fragment(held, mode)
+            if tried.run(packed) is not None:
+                return tried
+    return first
 
 
 def _clash(

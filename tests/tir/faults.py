@@ -1,7 +1,7 @@
 """Faults put into TIR programs, one at a time, at every place where they change something.
 
 ``faults(func)`` works on any program. Each kind says by itself, from the plain reading of the
-program (``trace.py``), where its change would change nothing, and leaves those places out:
+program (``reading.py``), where its change would change nothing, and leaves those places out:
 a statement that no block executes; a wait that only asks a fresh barrier for the preceding
 phase; an arrival in a phase that nobody waits for; a group wait after which nothing uses what
 the group has done; a fence or warp barrier with nothing before it to hand over; an overlap of
@@ -10,7 +10,7 @@ buffers that are never alive together.
 
 from dataclasses import dataclass, replace
 
-from trace import Trace
+from reading import Trace
 
 from tilefoundry.ir.expr import Expr, FloorDiv, Mod, floordiv, mod, symbols
 from tilefoundry.ir.mesh import Axis, Mesh
@@ -281,9 +281,15 @@ def _statements(func, trace):
             made = replace(sync, every=sync.every // 2)
             yield "every/2", (swap(func, sync, made), _words(sync))
     for sync in _syncs(trace, "barrier", "barrier_arrive"):
-        yield "threads+32", (swap(func, sync, replace(sync, threads=sync.threads + 32)), _words(sync))  # noqa: E501
+        yield (
+            "threads+32",
+            (swap(func, sync, replace(sync, threads=sync.threads + 32)), _words(sync)),
+        )
         if sync.threads > 32:
-            yield "threads-32", (swap(func, sync, replace(sync, threads=sync.threads - 32)), _words(sync))  # noqa: E501
+            yield (
+                "threads-32",
+                (swap(func, sync, replace(sync, threads=sync.threads - 32)), _words(sync)),
+            )
     for sync in _syncs(trace, "registers"):
         yield "registers", (swap(func, sync, replace(sync, count=sync.count + 4)), _words(sync))
     for issue in _issues(trace):
@@ -321,7 +327,9 @@ def _narrowed(func, trace):
         half = _half(meshes[sync])
         if half is None:
             continue
-        if sync.kind == "wait" and not (trace.blocking(sync) and _all_use(trace, sync)):
+        if sync.kind == "wait" and not (
+            trace.blocking(sync) and needed(trace, sync) and _all_use(trace, sync)
+        ):
             continue
         if sync.kind == "fence_proxy" and not fenced(trace, sync):
             continue
@@ -615,8 +623,8 @@ def _fewer(x, counts, slots):
         for atom in mono:
             if isinstance(atom, (Mod, FloorDiv)):
                 make = mod if isinstance(atom, Mod) else floordiv
-                if atom.den == slots and (isinstance(atom, Mod) and atom.num in counts
-                                          or isinstance(atom, FloorDiv) and _floor_of(atom, counts)):  # noqa: E501  # fmt: skip
+                if atom.den == slots and ((isinstance(atom, Mod) and atom.num in counts)
+                                          or (isinstance(atom, FloorDiv) and _floor_of(atom, counts))):  # noqa: E501  # fmt: skip
                     value = value * make(atom.num, slots - 1)
                 else:
                     value = value * make(_fewer(atom.num, counts, slots), atom.den)

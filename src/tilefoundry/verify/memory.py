@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tilefoundry.tir.program import Buffer
 from tilefoundry.verify.finding import Findings
-from tilefoundry.verify.roles import WARP, WARPGROUP, Site
+from tilefoundry.verify.roles import UNIT, WARP, WARPGROUP, Site
 from tilefoundry.verify.state import (
     COPIED,
     COPIED_FENCED,
@@ -17,7 +17,7 @@ from tilefoundry.verify.state import (
     WGMMA,
     Knowledge,
 )
-from tilefoundry.verify.touch import Box, Touch, apart, meet, within
+from tilefoundry.verify.touch import Box, Touch, apart, meet, separate, within
 
 Unit: TypeAlias = tuple[Buffer, int]
 SIZES = (1, WARP, WARPGROUP)
@@ -41,6 +41,29 @@ class Access:
     dim: int
     time: int
     plain: bool
+
+
+def _covers(new: Access) -> bool:
+    """The role writes every element of the box: no other role shares the statement, and the
+    registers are those of its threads alone."""
+    if new.knowledge is None or new.knowledge.role.members != new.site.members:
+        return False
+    other = new.touch.partner
+    if other is None or not other.buffer.mesh.at(UNIT):
+        return True
+    return len(new.site.members) == other.buffer.mesh.count(UNIT)
+
+
+def _dealt(old: Access, new: Access) -> bool:
+    """Two roles execute one statement: each of its elements belongs to one of its threads."""
+    return (
+        old.site is new.site
+        and old.knowledge is not new.knowledge
+        and old.touch.view is new.touch.view
+        and old.box == new.box
+        and old.plain
+        and new.plain
+    )
 
 
 class Memory:
@@ -67,9 +90,11 @@ class Memory:
                 if (new.write or old.write) and not self._same_thread(new):
                     self._check(old, new, who, elected, "sync-race")
                 continue
-            if (new.write or old.write) and meet(old.box, new.box):
+            if (new.write or old.write) and meet(old.box, new.box) and not _dealt(old, new):
                 ordered = self._check(old, new, who, elected, "sync-race")
-                if ordered and new.write and within(old.box, new.box):
+                if ordered and new.write and within(old.box, new.box) and (
+                    elected or _covers(new)
+                ):  # fmt: skip
                     continue
             kept.append(old)
         kept.append(new)
@@ -99,7 +124,7 @@ class Memory:
             )  # fmt: skip
 
     def _check(self, old: Access, new: Access, who: Knowledge, elected: bool, code: str) -> bool:
-        if self._ordered(old, new, who, elected, fenced=True):
+        if self._ordered(old, new, who, elected, fenced=True) or self._strangers(old, new):
             return True
         name = new.touch.buffer.name
         if self._ordered(old, new, who, elected, fenced=False):
@@ -137,6 +162,19 @@ class Memory:
             if who.levels[level][dim] >= old.time and self._disjoint(old, new, who, level):
                 return True
         return False
+
+    def _strangers(self, old: Access, new: Access) -> bool:
+        """The threads of two roles touch different elements."""
+        a, b = old.knowledge, new.knowledge
+        if a is None or b is None or a is b or not (old.plain and new.plain):
+            return False
+        if old.touch.buffer is not new.touch.buffer:
+            return False
+        shift = tuple(y[0] - x[0] for x, y in zip(old.box, new.box, strict=True))
+        key = (old.touch, new.touch, shift)
+        if key not in self._apart:
+            self._apart[key] = separate(old.touch, new.touch, a.role, b.role, shift)
+        return self._apart[key]
 
     def _disjoint(self, old: Access, new: Access, who: Knowledge, level: int) -> bool:
         shift = tuple(b[0] - a[0] for a, b in zip(old.box, new.box, strict=True))

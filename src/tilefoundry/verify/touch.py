@@ -13,6 +13,8 @@ from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.numbers import Compiler, Env, Fn
 from tilefoundry.verify.roles import UNIT, Role, coordinate, window_axes
 
+EVERYONE = 1 << 20
+"""More threads than a block has."""
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """Per buffer axis the first and the last index."""
 
@@ -149,6 +151,18 @@ def apart(a: Touch, b: Touch, role: Role, size: int, shift: tuple[int, ...]) -> 
     return True
 
 
+def separate(a: Touch, b: Touch, first: Role, second: Role, shift: tuple[int, ...]) -> bool:
+    """No element is touched through ``a`` by one role and through ``b`` by the other."""
+    if same_map(a, b) and not any(shift):
+        return True
+    one, two = _parts(a, first, EVERYONE), _parts(b, second, EVERYONE)
+    if one is None or two is None:
+        return False
+    return not all(
+        m & (t << s if s >= 0 else t >> -s) for m, t, s in zip(one[0], two[0], shift, strict=True)
+    )
+
+
 def same_map(a: Touch, b: Touch) -> bool:
     """Every thread touches through ``b`` exactly the elements that it touches through ``a``."""
     p, q = a.partner, b.partner
@@ -240,4 +254,4 @@ def _shifts(start: Dim, role: Role, size: int) -> dict[int, list[int]] | None:
     return {g: sorted(x - least for x in v) for g, v in values.items()}
 
 
-__all__ = ["Box", "Touch", "apart", "meet", "partner", "same_map", "touches", "within"]
+__all__ = ["Box", "Touch", "apart", "meet", "partner", "same_map", "separate", "touches", "within"]

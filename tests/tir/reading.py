@@ -206,7 +206,8 @@ class Trace:
             for w, there, wanted, theirs in waits:
                 if there == place and wanted == phase:
                     after = (e.at for e in events[w:]
-                             if isinstance(e.stmt, Issue) and self.members[e.stmt] & theirs)  # fmt: skip
+                             if isinstance(e.stmt, Issue)
+                             and self.members[e.stmt] & theirs)  # fmt: skip
                     yield a, theirs, next(after, len(events))
 
     # ---- questions about accesses

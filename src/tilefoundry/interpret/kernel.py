@@ -22,6 +22,8 @@ class Kernel:
         self.units = self.places.units
         self.planner = Planner(self.places)
         self.plans: dict[Any, Any] = {}
+        self.outside = Mesh()
+        """The mesh of statements outside of every scope."""
         self._symbols: dict[Dim, tuple[Sym, ...]] = {}
         self._effects: dict[Issue, Effects] = {}
         self._free: dict[Issue, tuple[Sym, ...]] = {}

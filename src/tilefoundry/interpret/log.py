@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.interpret.clock import Clock
-from tilefoundry.interpret.place import Places
+from tilefoundry.interpret.place import Places, distinct
 from tilefoundry.interpret.report import Access, Report, Reports, describe, ranges
 from tilefoundry.tir.program import Buffer, Issue
 
@@ -32,11 +32,11 @@ class Reach:
     @cached_property
     def elements(self) -> Any:
         """Distinct elements, ascending."""
-        return np.unique(self.element)
+        return distinct(self.element)
 
     @cached_property
     def threads(self) -> Any:
-        return np.unique(self.thread)
+        return distinct(self.thread)
 
     @cached_property
     def box(self) -> tuple[Any, Any]:
@@ -49,14 +49,14 @@ class Reach:
     def pairs(self) -> tuple[Any, Any]:
         """Distinct (element, thread), by element."""
         width = int(self.threads[-1]) + 1
-        code = np.unique(self.element * width + self.thread)
+        code = distinct(self.element * width + self.thread)
         return code // width, code % width
 
     def bytes(self, places: Places, slot: int) -> Any:
         """Distinct byte addresses, ascending."""
         wide = self.buffer.dtype.bits // 8
         at = places.address(self.buffer)[self.elements] + self.buffer.offsets[slot]
-        return np.unique((at[:, None] + np.arange(wide)).ravel())
+        return distinct((at[:, None] + np.arange(wide)).ravel())
 
 
 def meeting(a: Reach, b: Reach) -> tuple[Any, Any] | None:
@@ -74,7 +74,7 @@ def meeting(a: Reach, b: Reach) -> tuple[Any, Any] | None:
         return None
     start = np.repeat(left, counts)
     inside = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
-    code = np.unique(np.repeat(at, counts) * (1 << 20) + bt[start + inside])
+    code = distinct(np.repeat(at, counts) * (1 << 20) + bt[start + inside])
     return code >> 20, code & ((1 << 20) - 1)
 
 

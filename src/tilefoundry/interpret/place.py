@@ -47,6 +47,14 @@ def value(x: Dim, env: Values) -> Any:
     return total
 
 
+def distinct(x: Any) -> Any:
+    """The distinct values, ascending."""
+    ranked = np.sort(np.ravel(x))
+    keep = np.ones(len(ranked), bool)
+    np.not_equal(ranked[1:], ranked[:-1], out=keep[1:])
+    return ranked[keep]
+
+
 class Units:
     """The units of a kernel: CTAs (all levels but the innermost) of ``threads`` threads in
     warps of ``width``."""
@@ -72,7 +80,9 @@ class Units:
                 self._learn(stmt.own)  # type: ignore[union-attr]
         for buffer in func.buffers:
             self._learn(buffer.mesh)
-        self._lanes: dict[tuple[Mesh, int], tuple[int, ...]] = {}
+        # by identity: the kernel keeps its meshes, and hashing one walks all its axes
+        self._lanes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._ordered: dict[int, Any] = {}
 
     def _learn(self, mesh: Mesh) -> None:
         for level in mesh.levels:
@@ -97,9 +107,9 @@ class Units:
 
     def lanes(self, mesh: Mesh, cta: int) -> tuple[int, ...]:
         """For each warp of a CTA, which of its lanes are units of ``mesh`` (as bits)."""
-        found = self._lanes.get((mesh, cta))
+        found = self._lanes.get((id(mesh), cta))
         if found is None:
-            found = self._lanes[mesh, cta] = self._find_lanes(mesh, cta)
+            found = self._lanes[id(mesh), cta] = self._find_lanes(mesh, cta)
         return found
 
     def _find_lanes(self, mesh: Mesh, cta: int) -> tuple[int, ...]:
@@ -116,9 +126,12 @@ class Units:
 
     def ordered(self, mesh: Mesh) -> Any:
         """Thread ids of ``mesh`` in coordinate order."""
-        if not mesh.at(self.level):
-            return np.arange(self.threads)
-        return np.array(mesh.units(self.level))
+        found = self._ordered.get(id(mesh))
+        if found is None:
+            at = mesh.at(self.level)
+            found = np.array(mesh.units(self.level)) if at else np.arange(self.threads)
+            self._ordered[id(mesh)] = found
+        return found
 
 
 class Held:

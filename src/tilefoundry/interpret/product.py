@@ -17,6 +17,7 @@ import torch
 from tilefoundry.interpret.clock import Clock
 from tilefoundry.interpret.log import Actor, Reach, Record
 from tilefoundry.interpret.memory import Side
+from tilefoundry.interpret.place import distinct
 from tilefoundry.interpret.plan import Planner, Team
 from tilefoundry.interpret.report import Report, describe, ranges
 from tilefoundry.ir.mesh import Mesh
@@ -69,10 +70,10 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Product:
     lhs, rhs = views[-2:]
     who, at = planner.holders(write, team)
     m, n = np.unravel_index(at, write.shape)
-    rows, columns = np.unique(m), np.unique(n)
+    rows, columns = distinct(m), distinct(n)
     if lhs.storage == "rmem":
         _, left_at = planner.holders(lhs, team)
-        depth = np.unique(np.unravel_index(left_at, lhs.shape)[1])
+        depth = distinct(np.unravel_index(left_at, lhs.shape)[1])
     else:
         depth = np.arange(lhs.shape[1])
     acc = _tile(planner, stmt, team, write, rows, columns, who, at, findings)
@@ -110,7 +111,7 @@ def _operand(planner: Planner, stmt: Issue, team: Team, view: View, rows: Any, c
     r, c = np.unravel_index(at, view.shape)
     keep = np.isin(r, rows) & np.isin(c, columns)
     who, at = who[keep], at[keep]
-    missing = len(rows) * len(columns) - len(np.unique(at))
+    missing = len(rows) * len(columns) - len(distinct(at))
     if missing:
         threads = f"{ranges(team.threads.tolist())} of CTA {team.cta}"
         says = f"{describe(stmt)}: {missing} elements of {view.buffer.name} are held by none of"

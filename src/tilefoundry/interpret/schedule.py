@@ -5,16 +5,24 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-POLICIES = ("random", "round-robin", "greedy", "lagging-engines", "eager-engines", "reverse", "starve")
+POLICIES = (
+    "random",
+    "round-robin",
+    "greedy",
+    "lagging-engines",
+    "eager-engines",
+    "reverse",
+    "starve",
+)
 
 
 class Schedule:
     """Picks among warps that can move and engines that have work.
 
     ``random``: any of them; ``round-robin``: warps in turn; ``greedy``: one warp as far as
-    it gets; ``lagging-engines``: engines only when no warp can move; ``eager-engines``: engines at once;
-    ``reverse``: the last warp and the latest work first; ``starve``: one warp, chosen by the
-    seed, only when nothing else can move.
+    it gets; ``lagging-engines``: engines only when no warp can move; ``eager-engines``:
+    engines at once; ``reverse``: the last warp and the latest work first; ``starve``: one
+    warp in seven, chosen by the seed, only when nothing else can move.
     """
 
     def __init__(self, policy: str, seed: int) -> None:

@@ -69,7 +69,7 @@ class Warp:
         self.inits: list[tuple[Barrier, int]] = []
         self.rounds: dict[Any, int] = {}
         every = (1 << self.size) - 1
-        self._steps = self.body(machine.kernel.func.body, every, Mesh())
+        self._steps = self.body(machine.kernel.func.body, every, machine.kernel.outside)
 
     def step(self) -> Any:
         """Takes one step; ``blocked`` says what the next one waits for."""

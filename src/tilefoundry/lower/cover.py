@@ -60,10 +60,8 @@ def _window(view: View, env: Env) -> Iterator[tuple[tuple[int, ...], tuple[int, 
     if starts is None:
         return
     zero: dict[Sym, int] = dict.fromkeys(view.vars, 0)
-    sizes: dict[Sym, int] = dict(zip(view.vars, view.shape, strict=True))
-    shape = tuple(next((sizes[x] for x in symbols(i) if x in sizes), 1) for i in view.index)
     for at in _environments(starts, env):
-        yield tuple(evaluate(s, {**at, **zero}) for s in starts), shape
+        yield tuple(evaluate(s, {**at, **zero}) for s in starts), view.extents
 
 
 def _environments(values: tuple[Dim, ...], env: Env) -> Iterator[Env]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilefoundry.check.vary import vary
 from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import U8
 from tilefoundry.ir.expr import Dim, Expr, LoopVar, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
@@ -28,6 +29,7 @@ from tilefoundry.lower.rings import ring_count
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
 from tilefoundry.lower.views import VIEWS, broadcast, fixed, forward, own_digits, without
 from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.instructions import TILED, meaning
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import (
@@ -442,7 +444,7 @@ class _Lowering:
         if len(kinds) > 1:
             refuse("lower-op", node.span, op="tf.reshard", why="it combines in two different ways")
         over = tuple(axis for axis, _ in dropped)
-        scope = combine_scope(self.target, node.mesh, over)
+        scope = scope_of(node.mesh, over)
         combined = before.with_(
             layout=None if before.layout is None else _without_partial(before.layout, dropped)
         )
@@ -451,11 +453,27 @@ class _Lowering:
             self._held(node, combined, node.tensor)
         place = self.made_in(node) if private else self._own(combined, node.name, node)
         attrs = {"op": "combine", "kind": next(iter(kinds)), "scope": scope, "over": over}
+        attrs |= self._meeting(node, over, combined)
         out: list[Stmt] = [Issue("reduce", (source,), (place,), attrs, node.span, node.name)]
         self.home[node] = place
         if not private:
             made = self.home[node] = self.made_in(node)
             out += self._copy(node, combined, node, place, made)
+        return out
+
+    def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
+        """The memory through which units combine: scratch of each CTA, workspace of the grid."""
+        out: dict[str, Any] = {}
+        shared = next(n for n in self.target.storages if self._owner(n))
+        for key, size, storage, role in (
+            ("scratch", scratch_bytes(node.mesh, over, result), shared, "local"),
+            ("workspace", workspace_bytes(node.mesh, over, result), "gmem", "work"),
+        ):
+            if size:
+                made = Buffer(self._fresh(key), (size,), U8, storage, role=role, mesh=node.mesh,
+                              span=node.span)  # fmt: skip
+                self.buffers.append(made)
+                out[key] = made
         return out
 
     def _reduce(self, node: Node) -> list[Stmt]:
@@ -464,8 +482,16 @@ class _Lowering:
         rank = len(source.shape)
         axes = tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
         path = default_unit(self.target, node)
-        return self._issue(node, path, (source,), self.made_in(node), op="reduce", axes=axes,
-                           scope=None)  # fmt: skip
+        private = self._private()
+        if node.tensor.storage == private:
+            made = self.made_in(node)
+            return self._issue(node, path, (source,), made, op="reduce", axes=axes, scope=None)
+        # units reduce what they read into registers; what is stated elsewhere is stored
+        type = TensorType(node.tensor.shape, node.tensor.dtype, None, private)
+        held = self._own(type, f"{node.name or 'reduced'}_held", node)
+        out = self._issue(node, path, (source,), held, op="reduce", axes=axes, scope=None)
+        place = self.home[node] = self.made_in(node)
+        return out + self._copy(node, type, node, held, place)
 
     def _unit(self, node: Node) -> list[Stmt]:
         """An elementwise operation of each unit on what it holds."""
@@ -525,21 +551,6 @@ class _Lowering:
             "op": "mma",
         }
         return [Issue(TILED, (acc, lhs, rhs), (acc,), attrs, node.span, node.name)]
-
-
-def combine_scope(target: Target, mesh: Mesh, over: Sequence[Axis]) -> str:
-    """The smallest scope whose units combine over the axes ``over``: the innermost level's
-    group of 32 consecutive units (``warp``), a unit of the level around it, ``cluster`` or
-    ``grid``."""
-    inner = target.levels[-1]
-    outside = {a.level for a in over} - {inner}
-    if not outside:
-        reach = sum((a.extent - 1) * a.stride for a in over)
-        offset = mesh.offset(inner)
-        span = {u // 32 for u in mesh.units(inner)}
-        lanes = all(a.stride * a.extent <= 32 and 32 % (a.stride * a.extent) == 0 for a in over)
-        return "warp" if lanes and reach < 32 and offset % 32 == 0 and span else "cta"
-    return "cluster" if outside == {"cluster"} else "grid"
 
 
 def coordinate(axis: Axis) -> Expr:

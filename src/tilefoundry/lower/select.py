@@ -10,10 +10,9 @@ from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.forms import Instr, InstrPath
 from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.contract.default import default
 from tilefoundry.targets.contract.legality import Fit, Unmet
-from tilefoundry.targets.contract.registry import contracts
 from tilefoundry.targets.contract.render import ENUMS
-from tilefoundry.targets.contract.unit import UnitInstr
 from tilefoundry.targets.contract.use import legal_use
 from tilefoundry.targets.target import Target
 
@@ -25,30 +24,21 @@ def types_of(node: Node) -> tuple[TensorType | None, ...]:
 
 def default_unit(target: Target, node: Node) -> str:
     """The path of the instruction by which units carry out ``node`` on what they hold."""
-    level = target.levels[-1]
-    types = types_of(node)
-    reasons: list[tuple[str, Unmet]] = []
-    for contract in contracts(target):
-        if not isinstance(contract, UnitInstr) or node.op.name not in contract.ops:
-            continue
-        result = node.tensor
-        found = contract.judge(level, node.mesh, types, result)
-        if found is None:
-            return contract.path
-        reasons.append((contract.path, found))
-    if reasons:
-        path, unmet = reasons[0]
-        refuse(
-            "contract-unmet",
-            node.span,
-            instr=f"T.{path}",
-            clause=unmet.clause,
-            expected=unmet.expected,
-            found=unmet.got,
-            fix=unmet.fix or "see `tilefoundry schedule facts` for the whole contract",
-        )
-    why = "no instruction of the target carries it out as a whole"
-    refuse("lower-op", node.span, op=f"tf.{node.op.name}", why=why)
+    found = default(target, node.op.name, node.mesh, types_of(node), node.tensor)
+    if not isinstance(found, Unmet):
+        return found.path
+    if found.clause == "instruction":
+        why = "no instruction of the target carries it out as a whole"
+        refuse("lower-op", node.span, op=f"tf.{node.op.name}", why=why)
+    refuse(
+        "contract-unmet",
+        node.span,
+        instr=f"tf.{node.op.name}",
+        clause=found.clause,
+        expected=found.expected,
+        found=found.got,
+        fix=found.fix or "see `tilefoundry schedule facts` for the whole contract",
+    )
 
 
 def bound_atom(target: Target, node: Node, types: Sequence[TensorType]) -> tuple[Any, Fit]:

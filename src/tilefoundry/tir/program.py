@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.dtype import DType
-from tilefoundry.ir.expr import Dim, Expr, IterVar, LoopVar, Sym, substitute
+from tilefoundry.ir.expr import Dim, Expr, IterVar, LoopVar, Sym, substitute, symbols
 from tilefoundry.ir.mesh import Mesh, Topology
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import IMMEDIATE, TensorType
@@ -93,6 +93,12 @@ class View:
             if not left or step != left.pop(0)[0].expr():
                 return None
         return None if any(extent != 1 for _, extent in left) else tuple(out)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Along each axis of the buffer, the extent of a view that is a window."""
+        sizes: dict[Sym, int] = dict(zip(self.vars, self.shape, strict=True))
+        return tuple(next((sizes[x] for x in symbols(i) if x in sizes), 1) for i in self.index)
 
     @property
     def is_whole(self) -> bool:

@@ -141,12 +141,7 @@ def _box(view: View) -> list[tuple[Dim, int]] | None:
     starts = view.starts
     if starts is None:
         return None
-    used = iter(e for e in view.shape if e != 1)
-    zero: dict[Sym, Dim] = dict.fromkeys(view.vars, 0)
-    return [
-        (s, 1 if place == substitute(place, zero) else next(used))
-        for s, place in zip(starts, view.index, strict=True)
-    ]
+    return list(zip(starts, view.extents, strict=True))
 
 
 def _varies(x: Dim) -> bool:

@@ -31,7 +31,8 @@ def unmet_mesh(level: str, mesh: Mesh) -> Unmet | None:
 class UnitInstr:
     """``ops`` are the operations it can carry out, ``meaning`` the one that its parameters
     are those of; operands and result live in one of ``storages``. With ``combines`` units
-    may also join what they hold along mesh axes (a reduction)."""
+    may also join what they hold along mesh axes (a reduction). ``reads`` are storages that
+    operands may be read from as well; a result stated there is stored from registers."""
 
     path: str
     meaning: str
@@ -41,6 +42,7 @@ class UnitInstr:
     capability: str | None = None
     source: str = ""
     combines: bool = False
+    reads: tuple[str, ...] = ()
 
     def judge(
         self, level: str, mesh: Mesh, operands: Sequence[TensorType | None], result: TensorType
@@ -50,8 +52,9 @@ class UnitInstr:
         if unmet is not None:
             return unmet
         for type in (*operands, result):
-            if type is not None and type.storage not in (*self.storages, IMMEDIATE):
-                want = " or ".join(self.storages)
+            legal = (*self.storages, *self.reads)
+            if type is not None and type.storage not in (*legal, IMMEDIATE):
+                want = " or ".join(legal)
                 fix = f'tf.reshard(..., storage="{self.storages[-1]}")'
                 return Unmet("storage", f"operands in {want}", f"{type}", fix)
         return None

@@ -26,7 +26,7 @@ CONTRACTS = (
     on_registers("clamp", "clamp", ("clamp",), 13),
     on_registers("where", "where", ("where",), 14),
     on_registers("relu", "relu", ("relu",), 15),
-    UnitInstr("reduce", "reduce", ("reduce",), ("rmem",), 16, combines=True),
+    UnitInstr("reduce", "reduce", ("reduce",), ("rmem",), 16, combines=True, reads=("smem",)),
     on_registers("fill", "full_like", ("zeros", "full_like"), 17),
     on_registers("arange", "arange", ("arange",), 18),
 )

@@ -16,9 +16,9 @@ from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 N = DimVar("n", 2, 8)
+UNITS = (Topology("cta", 4), Topology("thread", 32))
 
-
-@module(entry="f", target=CudaTarget("nvidia.h200_sxm"), topologies=(Topology("cta", 4),))
+@module(entry="f", target=CudaTarget("nvidia.h200_sxm"), topologies=UNITS)
 class Program:
 """
 
@@ -212,6 +212,62 @@ def test_units_read_their_own(load, refused):
     assert torch.equal(out, torch.cat([x * 2.0, torch.zeros(4, 4)]))
     found = refused(CHAIN.format(at="(i + 1)"), x)
     assert (found.code, found.span.line) == ("race-read", 16)
+
+
+PACES = """
+@func
+def f(x: Tensor[(8, 4), "f32"]):
+    out = tf.zeros(Tensor[(8, 4), "f32"])
+    with Mesh(("cta",), layout=({ctas},), names=("c",)) as cta:
+        for i in range(cta.c, 8, {ctas}):
+            out = tf.insert_slice(out, x[i:i + 1], (i, 0))
+            with Mesh(("thread",), layout=(2, 16), names=("t", "l")) as thread:
+                {first}
+                {second}
+    return out
+"""
+READ = "part = out[{row}:{row} + 1, thread.t * 2:thread.t * 2 + 2]"
+DOUBLE = "out = tf.insert_slice(out, part * 2.0, (i, thread.t * 2))"
+
+
+@pytest.mark.parametrize("ctas", [1, 3])
+def test_threads_are_in_step_where_ctas_are_not(load, ctas):
+    """Thread (c, t) reads and doubles its columns of what CTA c wrote."""
+    loaded = load(PACES.format(ctas=ctas, first=READ.format(row="i"), second=DOUBLE))
+    x = torch.arange(32.0).reshape(8, 4)
+    assert torch.equal(evaluate(loaded.module, loaded.func, [x])[0], x * 2.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code", "line"),
+    [
+        # row 0 is CTA 0's alone, and threads of every CTA read it
+        (READ.format(row="0"), DOUBLE, "race-read", 16),
+        ("part = out[0:1]", "out = tf.insert_slice(out, part, (i, 0))", "race-read", 16),
+        # every CTA writes row 0, which was CTA 0's
+        ("part = x[1:2]", "out = tf.insert_slice(out, part, (0, 0))", "write-overlap", 17),
+        # CTA c writes row c, after all wrote it and while others may still do so
+        (
+            "out = tf.insert_slice(out, x[1:2] * 0.0, (7, 0))",
+            "out = tf.insert_slice(out, x[cta.c:cta.c + 1], (7 - cta.c, 0))",
+            "write-overlap",
+            17,
+        ),
+    ],
+)
+def test_ctas_that_are_not_in_step(refused, first, second, code, line):
+    x = torch.arange(32.0).reshape(8, 4) + 1.0
+    found = refused(PACES.format(ctas=3, first=first, second=second), x)
+    assert (found.code, found.span.line) == (code, line)
+
+
+@pytest.mark.parametrize("ctas", [1, 2, 4])
+def test_ctas_in_step_read_what_others_wrote(load, ctas):
+    """1, 2 or 4 CTAs share 8 rows evenly: each step ends before the next one begins."""
+    members = PACES.format(ctas=ctas, first="part = out[0:1]", second="pass")
+    loaded = load(members.replace("pass", "out = tf.insert_slice(out, part, (i, 0))"))
+    x = torch.arange(32.0).reshape(8, 4)
+    assert torch.equal(evaluate(loaded.module, loaded.func, [x])[0], x[:1].expand(8, 4))
 
 
 def test_an_index_may_not_divide_by_zero(refused):

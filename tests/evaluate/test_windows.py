@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import windows
+from tilefoundry.evaluate.owners import Digit, Signs
 from tilefoundry.evaluate.write import Writes, unite
 from tilefoundry.ir.dtype import F32
 from tilefoundry.ir.node import PARAM, Node
@@ -101,6 +102,12 @@ def inserts(draw):
     return dst, tiles, pick, offsets, owner
 
 
+def signs(count):
+    """Unit u of a single axis signs with u."""
+    own = np.arange(1, count + 1)
+    return Signs(own, [Digit(1, count + 1, own)])
+
+
 def by_hand(dst, tiles, pick, offsets, owner):
     """Unit by unit and element by element: destination and owners, or where two disagree."""
     out = dst.clone()
@@ -133,6 +140,7 @@ def test_writes(drawn, listed):
         None if pick is None else np.array(pick),
         [o if isinstance(o, int) else np.array(o) for o in offsets],
         list(tiles) if listed else tiles,
+        None if owner is None else signs(len(tiles)),
     )
     into = list(dst) if listed and pick is not None else dst
     expected = by_hand(dst, tiles, pick, offsets, owner)

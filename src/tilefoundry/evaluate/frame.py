@@ -11,6 +11,7 @@ import numpy as np
 from tilefoundry.diag import Span, refuse
 from tilefoundry.evaluate.index import values
 from tilefoundry.evaluate.lanes import ALL, Lanes, Units, join, uniform
+from tilefoundry.evaluate.owners import Book, Signs
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Dim, Expr, LoopVar, OpenDim, Sym
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
@@ -43,6 +44,9 @@ class Frame:
         self.symbols: dict[Sym, Lanes] = {s: uniform(v) for s, v in dims.items()}
         self.active: list[Units] = []
         """For each loop around whose trips may differ: the units that still run it."""
+        self.uneven: list[tuple[Axis, ...]] = []
+        """For each loop around whose trips do differ: the axes of the levels that differ."""
+        self.book = Book()
         self._executing: dict[Any, Units] = {}
         self.device = owner.device
         self._columns: dict[tuple[Expr, Units], _Column] = {}
@@ -66,6 +70,12 @@ class Frame:
                     found = self.owner.enumeration.keep(axes, found.table[runs])
             self._executing[key] = found
         return found
+
+    def signs(self, units: Units, mesh: Mesh) -> Signs:
+        """What ``units`` of ``mesh`` sign their writes with here."""
+        return self.book.signs(
+            units, join(self.uneven), lambda axis: self.executing((axis,), mesh).column(axis)
+        )
 
     def axes_of(self, symbols: Iterable[Sym]) -> tuple[Axis, ...]:
         """The axes on which the values of ``symbols`` depend."""

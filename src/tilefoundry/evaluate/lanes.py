@@ -82,7 +82,7 @@ class Lanes:
     Otherwise a tensor with one row per unit in front (an int64 array for an index, a tuple
     for a tuple), or a list of tensors where shapes differ or a stack would be too large.
     ``owner`` says, for a shared destination inside a loop whose trips differ between
-    units, which unit wrote each element (0: none yet).
+    units, which unit wrote each element (see owners.py; 0: none yet).
     """
 
     units: Units

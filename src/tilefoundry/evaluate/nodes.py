@@ -87,13 +87,14 @@ class Nodes(Placed):
             dst, update = args
             assert dst is not None and update is not None
             extra = tuple(a for a in units.axes if a not in dst.axes)
-            if extra and self.shared(node.tensor, extra):
+            if dst.owner is not None or (extra and self.shared(node.tensor, extra)):
                 return self.insert(node, dst, update, units)
+        if node.op.name == "slice" and args[0] is not None and args[0].owner is not None:
+            readers = self.executing(join([units.axes, *self.uneven]), node.mesh)
+            for batch in self._alike(node, plan, readers):
+                self.no_race(node, args[0], batch)
         pieces: list[tuple[Rows | None, Any]] = []
         for batch in self._alike(node, plan, units):
-            if node.op.name == "slice":
-                assert args[0] is not None
-                self.no_race(node, args[0], batch)
             if units is ALL:
                 owner = args[0].owner if node.op.name == "reshard" and args[0] else None
                 return Lanes(ALL, self._one(node, args, batch), owner)

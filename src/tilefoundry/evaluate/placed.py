@@ -91,16 +91,14 @@ class Placed(Frame):
 
     def no_race(self, node: Node, src: Lanes, batch: Batch) -> None:
         """No unit may read what another unit writes without an order between them."""
-        if src.owner is None:
-            return
         owners = self.slice(node, Lanes(ALL, src.owner), batch)
-        mine = batch.of(batch.units.numbers() + 1)
-        if not isinstance(owners, list):
-            own = self.on(mine).reshape(-1, *(1 for _ in batch.type.shape))
-            foreign = bool(((owners != 0) & (owners != own)).any())
+        signs = self.signs(batch.units, node.mesh)
+        rows = np.arange(len(batch.units)) if batch.rows is None else batch.rows
+        if isinstance(owners, list):
+            each = zip(owners, rows.tolist(), strict=True)
+            foreign = any(bool(signs.others_wrote(w[None], [n]).any()) for w, n in each)
         else:
-            pairs = zip(owners, mine.tolist(), strict=True)
-            foreign = any(bool(((w != 0) & (w != m)).any()) for w, m in pairs)
+            foreign = bool(signs.others_wrote(owners, rows).any())
         if foreign:
             refuse("race-read", node.span, name=node.args[0].name or "the value")
 
@@ -113,7 +111,8 @@ class Placed(Frame):
         tiles = stack.take(update, units, None, self.device)
         if update.units is ALL:
             tiles = tiles.expand(len(units), *tiles.shape)
-        writes = Writes(units.numbers() + 1, rows, self.starts(node, units), tiles)
+        signs = None if dst.owner is None else self.signs(units, node.mesh)
+        writes = Writes(units.numbers() + 1, rows, self.starts(node, units), tiles, signs)
         value, owner = unite(dst.value, writes, dst.owner, node)
         return Lanes(dst.units, value, owner)
 

@@ -122,7 +122,8 @@ class Run(Nodes):
             self.values[carried.head] = self.values[carried.init]
         bounds = [self.index(x, loop.span) for x in (loop.start, loop.stop, loop.step)]
         axes = join(b.axes for b in bounds)
-        every = self.executing(axes, _mesh_of(loop))
+        mesh = _mesh_of(loop)
+        every = self.executing(axes, mesh)
         start, stop, step = (_of(b, every) for b in bounds)
         assert len(every), loop
         trips = np.maximum(0, -((start - stop) // step))
@@ -138,9 +139,14 @@ class Run(Nodes):
                 self.active.append(running)
             before = {c: self.values[c.head] for c in loop.carried}
             if uneven:
+                # units of a level that are not in step have no order between any of them
+                apart = {a.level for a in axes}
+                self.uneven.append(join([axes, tuple(a for a in mesh.axes if a.level in apart)]))
                 for c in loop.carried:
                     self._own(c, before[c], axes)
             self.block(loop.body)
+            if uneven:
+                self.uneven.pop()
             # a step may be another's head, so that all steps are read before a head changes
             steps = {c: self.values[c.step] for c in loop.carried}
             for c, after in steps.items():

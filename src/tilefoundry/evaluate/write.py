@@ -11,6 +11,7 @@ import numpy as np
 from tilefoundry.diag import refuse
 from tilefoundry.evaluate import windows
 from tilefoundry.evaluate.lanes import Rows
+from tilefoundry.evaluate.owners import Signs
 from tilefoundry.ir.node import Node
 from tilefoundry.ops.insert_slice import window
 
@@ -19,12 +20,13 @@ from tilefoundry.ops.insert_slice import window
 class Writes:
     """One tile per unit: the unit's number (from 1), the row of the destination (None: it
     has no rows), the offset per axis (an int, or one per unit), the tiles (a stack, or a
-    list)."""
+    list), and what units sign with where owners are kept."""
 
     numbers: Rows
     rows: Rows | None
     offsets: Sequence[Any]
     tiles: Any
+    signs: Signs | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -74,18 +76,19 @@ def _at_once(out: Any, extents: Sequence[int], writes: Writes, owner: Any, node:
         window(writes.place(n), sizes, extents)  # refuses
     rows, *offsets = (_on(o, out.device) for o in (writes.rows, *writes.offsets))
     if owner is not None:
-        mine = _on(writes.numbers.astype(np.int32), out.device)
-        mine = mine.reshape(-1, *(1 for _ in sizes)).expand(len(writes), *sizes)
+        assert writes.signs is not None
         strides = (1,) * len(sizes)
-        held = windows.read(owner, rows, offsets, sizes, strides)
-        foreign = (held != 0) & (held != mine)
+        held = _rowed(windows.read(owner, rows, offsets, sizes, strides), sizes)
+        foreign = writes.signs.others_write(held)
         if bool(foreign.any()):
-            now = windows.read(out, rows, offsets, sizes, strides)
+            now = _rowed(windows.read(out, rows, offsets, sizes, strides), sizes)
             lost = (foreign & ~_equal(now, writes.tiles)).reshape(len(writes), -1).any(1)
             if bool(lost.any()):
                 n = int(lost.nonzero()[0])
                 _disagree(writes.place(n), foreign[n], node)
-        windows.write(owner, rows, offsets, mine)
+        codes = _on(writes.signs.codes.astype(np.int32), out.device)
+        codes = codes.reshape(-1, *(1 for _ in sizes)).expand(len(writes), *sizes)
+        windows.write(owner, rows, offsets, codes)
     windows.write(out, rows, offsets, writes.tiles)
 
 
@@ -93,15 +96,17 @@ def _in_turn(out: Any, extents: Sequence[int], writes: Writes, owner: Any, node:
     """Writes that may overlap, one after the other, into ``out`` and ``owner``."""
     import torch
 
-    claim = owner
-    if claim is None:
-        claim = torch.zeros(out.shape, dtype=torch.int32, device=out.device)
+    claim = torch.zeros(out.shape, dtype=torch.int32, device=out.device)
     for n, unit in enumerate(writes.numbers.tolist()):
         tile, place = writes.tiles[n], writes.place(n)
         row = () if writes.rows is None else (int(writes.rows[n]),)
         index = (*row, *window(place, tile.shape, extents))
         held = claim[index]
         foreign = (held != 0) & (held != unit)
+        if owner is not None:
+            assert writes.signs is not None
+            foreign |= writes.signs.others_write(owner[index][None], [n])[0]
+            owner[index] = int(writes.signs.codes[n])
         if bool(foreign.any()) and not bool(_equal(out[index][foreign], tile[foreign]).all()):
             _disagree(place, foreign, node)
         claim[index] = unit
@@ -112,6 +117,11 @@ def _disagree(place: tuple[int, ...], foreign: Any, node: Node) -> None:
     first = foreign.nonzero()[0].tolist()
     at = tuple(o + f for o, f in zip(place, first, strict=True))
     refuse("write-overlap", node.span, name=node.name or "the result", place=at)
+
+
+def _rowed(window: Any, sizes: Sequence[int]) -> Any:
+    """A window that is the same for all units as a row of its own."""
+    return window[None] if window.dim() == len(sizes) else window
 
 
 def _equal(a: Any, b: Any) -> Any:

@@ -10,7 +10,7 @@ variables or on the CTA. The reference executes the statements in program order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -32,10 +32,12 @@ from tilefoundry.tir.program import (
     Issue,
     PrimFunc,
     Scalar,
+    When,
     With,
     whole,
     window,
 )
+from tilefoundry.tir.rewrite import rebuild
 
 ROWS, COLS = 8, 32
 """A plain tile of f32: a row is a warp's 128 bytes."""
@@ -80,6 +82,14 @@ class Loop:
     body: list[Any] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class Test:
+    """``body`` where ``test`` is greater than 0."""
+
+    test: Any
+    body: list[Any]
+
+
 def generate(seed: int) -> Case:
     """The program of one seed."""
     return _Maker(Random(seed), f"case{seed}").case()
@@ -95,6 +105,7 @@ class _Maker:
         self.counters: dict[LoopVar, Counter] = {}
         self.loops: list[Loop] = []
         self.shared = 0
+        self.over: tuple[Buffer, Buffer] | None = None
 
     def chance(self, p: float) -> bool:
         return self.random.random() < p
@@ -195,7 +206,20 @@ class _Maker:
             counters=tuple(self.counters.values()),
         )  # fmt: skip
         shapes = tuple((b.shape, b.dtype.torch) for b in self.inputs)
-        return Case(self.name, allocate(func), shapes, lambda given: self.reference(body, given))
+        return Case(self.name, self.placed(func), shapes,
+                    lambda given: self.reference(body, given))  # fmt: skip
+
+    def placed(self, func: PrimFunc) -> PrimFunc:
+        """Offsets; sometimes the staged tile lies over the ring, which is not in use then."""
+        func = allocate(func)
+        if self.over is None:
+            return func
+        staged, lhs = (next(b for b in func.buffers if b.name == x.name) for x in self.over)
+        size = SIDE * SIDE * 4
+        if staged.slots * size > lhs.slots * SIDE * SIDE * 2:
+            return func
+        at = tuple(lhs.offsets[0] + n * size for n in range(staged.slots))
+        return rebuild(func, buffers={staged: replace(staged, offsets=at)})
 
     def level(self, deep: int) -> list[Any]:
         """Statements of one level, with one loop in it while ``deep`` > 0."""
@@ -255,17 +279,24 @@ class _Maker:
         and handed on; each reader stores what it read."""
         out = [*self.filled()]
         ring, slot = self.last, self.last_slot
+        whole_test = self.chance(0.1)
         for _ in range(self.random.choice((1, 1, 2))):
             kind = self.random.choice(("read", "read", "rewrite", "store", "inner"))
             if kind == "inner" and deep == 0 and len(self.loops) < 3:
                 out.append(self.loop(1, lambda: self.read(ring, slot)))
-            elif kind == "rewrite":
-                out += self.rewritten(ring, slot)
-            elif kind == "store":
-                out += self.stored(ring, slot)
-            else:
-                out += self.read(ring, slot)
-        return out
+                continue
+            make = {"rewrite": self.rewritten, "store": self.stored}.get(kind, self.read)
+            part = make(ring, slot)
+            out += self.tested(part) if not whole_test and self.chance(0.1) else part
+        return self.tested(out) if whole_test else out
+
+    def tested(self, body: list[Any]) -> list[Any]:
+        """``body`` in some iterations only."""
+        if not self.loops:
+            return body
+        var = self.loops[-1].var.expr()
+        at = self.random.choice((0, 1, 2))
+        return [Test(self.random.choice((var - at, at + 1 - var)), body)]
 
     def filled(self) -> list[Any]:
         role = self.anyone()
@@ -360,6 +391,8 @@ class _Maker:
             return out
         staged = self.ring("staged", (SIDE, SIDE), F32, None, 200 << 10)
         slot = self.slot(staged)
+        if self.chance(0.3):
+            self.over = staged, self.lhs
         storer = self.random.choice((*self.roles, group))
         instr = self.random.choice(("copy_async_tensor", "copy"))
         out.append(Step(group, Issue("copy", (whole(acc),), (whole(staged, slot),),
@@ -381,7 +414,7 @@ class _Maker:
             "copy_async_tensor" if self.chance(0.7) else self.random.choice(("copy_async", "copy"))
         )
         for name, layout in (("lhs", lhs_layout), ("rhs", rhs_layout)):
-            ring = self.ring(name, (SIDE, SIDE), BF16, layout, 190 << 10)
+            ring = self.ring(name, (SIDE, SIDE), BF16, layout, 110 << 10)
             if rings:
                 ring = self._as_deep(ring, rings[0])
             rings.append(ring)
@@ -390,6 +423,7 @@ class _Maker:
             issue = Issue(instr, (part,), (whole(ring, self.slot(ring)),), {"op": "copy"})
             steps.append(Step(role, issue, _load(source, number, SIDE, ring)))
         lhs, rhs = rings
+        self.lhs = lhs
 
         def multiply(state: Any, env: Any) -> None:
             state[acc] = state[acc] + state[lhs].float() @ state[rhs].float()
@@ -412,8 +446,6 @@ class _Maker:
         return steps
 
     def _as_deep(self, ring: Buffer, other: Buffer) -> Buffer:
-        from dataclasses import replace
-
         made = replace(ring, slots=other.slots)
         self.locals[-1] = made
         return made
@@ -430,6 +462,8 @@ class _Maker:
                 if part.var in self.counters:
                     inner.append(Advance(self.counters[part.var]))
                 out.append(For(part.var, part.start, part.stop, part.step, tuple(inner)))
+            elif isinstance(part, Test):
+                out.append(When(part.test, tuple(self.emit(part.body))))
             elif part.role is self.everyone:
                 out.append(part.issue)
             elif out and isinstance(out[-1], With) and out[-1].mesh is part.role.mesh:
@@ -461,6 +495,9 @@ def _execute(body: list[Any], state: dict[Any, Any], env: dict[Any, int]) -> Non
             start, stop, step = (evaluate(x, env) for x in (part.start, part.stop, part.step))
             for i in range(start, stop, step):
                 _execute(part.body, state, {**env, part.var: i})
+        elif isinstance(part, Test):
+            if evaluate(part.test, env) > 0:
+                _execute(part.body, state, env)
         else:
             part.act(state, env)
 

@@ -239,7 +239,9 @@ class Handoffs:
                 "wait", barrier=barrier, slot=level.count % slots, parity=turn % 2,
                 why=self._why(channel),
             )  # fmt: skip
-            self.tree.before(first, touch.mask, wait)
+            # a phase that comes once cannot overtake a thread that the others do not wait for
+            once = bounds(level.count)[1] < slots
+            self.tree.before(first, touch.scope if once else touch.mask, wait)
 
     def _forward(self, channel: Channel, touch: Touch) -> bool:
         return any(t is touch and d == FORWARD for t, d in channel.waits)

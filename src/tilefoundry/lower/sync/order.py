@@ -375,7 +375,7 @@ class Order:
                 gate.fences.add(x.mask)
         for mask in gate.fences:
             for key, one in state.items():
-                if one.access.mask & ~mask == 0 and not one.fenced:
+                if one.access.mask & ~mask == 0 and not one.fenced and not one.open:
                     state[key] = replace(one, fenced=True, ordered_async=0)
         for mask in gate.warps:
             if one_warp(mask):

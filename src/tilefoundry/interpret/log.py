@@ -94,6 +94,8 @@ class Record:
     slot: int = 0
     left: Any = None
     """Which of the distinct elements nobody overwrote since, None: all."""
+    mark: int = 0
+    """Of a cp.async: the epoch of the async_arrive that tells its completion, lane by lane."""
     named: Any = None
     """The threads to name, where an engine works for more than its issuer."""
 
@@ -221,9 +223,12 @@ class Log:
             return True
         theirs, ours = pairs
         for threads, clock in actor.classes:
-            if old.done and clock.done & old.done and not (actor.proxy and old.epoch):
+            told = bool(clock.done & old.done) and not (actor.proxy and old.epoch)
+            if told and not old.mark:
                 continue
-            if old.done and not old.epoch:
+            if told:
+                bad = clock.seen[old.base + theirs] < old.mark
+            elif old.done and not old.epoch:
                 bad = np.ones(len(theirs), bool)
             else:
                 known = clock.fenced if actor.proxy else clock.seen
@@ -242,7 +247,7 @@ class Log:
 
     def _ordered(self, old: Record, ids: Any, clock: Clock, proxy: bool) -> bool:
         if old.done and clock.done & old.done == old.done and not (proxy and old.epoch):
-            return True
+            return not old.mark or bool(clock.seen[ids].min() >= old.mark)
         if old.done and not old.epoch:
             return False
         return bool((clock.fenced if proxy else clock.seen)[ids].min() >= old.epoch)

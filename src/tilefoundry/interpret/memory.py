@@ -191,6 +191,9 @@ class Memory:
         for buffer in self.places.used:
             if buffer.storage == "smem":
                 top = int(self.places.address(buffer).max(initial=0)) + buffer.dtype.bits // 8
+                if any(at % buffer.align for at in buffer.offsets):
+                    says = f"{buffer.name} is not aligned to {buffer.align} bytes"
+                    self.reports.add(Report("overlap", says, buffer=buffer.name), ("align",))
                 if any(at + top > self.func.shared_bytes for at in buffer.offsets):
                     says = (
                         f"{buffer.name} leaves the {self.func.shared_bytes} bytes of shared memory"

@@ -20,7 +20,7 @@ KINDS = (
     "bytes-mismatch",  # a phase expects other bytes than its copies deliver
     "barrier-misuse",  # wrong counts, phases or order of use of a barrier
     "not-drained",  # the kernel ends before its stores
-    "overlap",  # storage of barriers and buffers overlaps, or leaves the allocation
+    "overlap",  # storage of barriers and buffers overlaps, or is not aligned
 )
 
 

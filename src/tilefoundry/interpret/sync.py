@@ -93,6 +93,8 @@ def async_arrive(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:
     done = 0
     for work in works:
         done |= work.bits
+        for record in work.records:
+            record.mark = record.mark or warp.known.epoch
     clocks = []
     for lane in members(lanes).tolist():
         bar.visible(warp.base + lane, warp.known.lane(lane), "an async_arrive")
@@ -224,8 +226,11 @@ def drain(kind: str) -> Any:
     return drained
 
 
-def nothing(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:
-    """setmaxnreg: no effect on values or order."""
+def registers(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:
+    """No effect on values or order (PTX ISA, setmaxnreg: multiples of 8 from 24 to 256)."""
+    if stmt.count % 8 or not 24 <= stmt.count <= 256:
+        says = f"setmaxnreg {stmt.count} is no multiple of 8 from 24 to 256"
+        warp.report("register-hazard", says, stmt)
 
 
 ELECTED = frozenset(["init", "fence_init", "expect", "bulk_commit", "bulk_wait"])
@@ -249,5 +254,5 @@ KINDS: dict[str, Callable[..., Steps | None]] = {
     "bulk_wait": drain("bulk"),
     "async_commit": commit("async"),
     "async_wait": drain("async"),
-    "registers": nothing,
+    "registers": registers,
 }

@@ -581,6 +581,8 @@ def _rings(func, trace):
     rings = [b for b in func.buffers if b.slots > 2 and _laps(trace, b)]
     sides = {frozenset(trace.members[s]) for s in _issues(trace)
              for v in views(s) if v.buffer in rings}  # fmt: skip
+    # where one side does it all, fewer slots are another ring, not a disagreement
+    sides = sides if len(sides) > 1 else set()
     for slots in sorted({b.slots for b in rings}):
         for side in sorted(sides, key=sorted):
             counts = set()

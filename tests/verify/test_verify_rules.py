@@ -376,3 +376,14 @@ def test_a_finding_names_both_sides():
     found = verify(pipe(2, 6, fence=False))[0]
     assert "copy_async_tensor" in str(found.second)
     assert "ring" in str(found) and "threads 32..127" in str(found) and "fence" in found.fix
+
+
+def test_a_value_in_registers_does_not_cross_roles():
+    # trap 10
+    k = Kernel(128)
+    src, out = k.gmem("src", (64, 64)), k.gmem("out", (64, 64), "out")
+    held = Buffer("held", (64, 64), BF16, "rmem", mesh=k.inside)
+    k.buffers.append(held)
+    give, take = k.on(0, 1, copy(src, held)), k.on(1, 2, copy(held, out))
+    assert codes(k.func(give, take)) == {"sync-registers"}
+    assert codes(k.func(k.on(0, 1, copy(src, held), copy(held, out)))) == set()

@@ -25,6 +25,7 @@ def verify(func: PrimFunc) -> tuple[Finding, ...]:
     compiler = Compiler()
     overlaps = plan.check(kernel, findings)
     plan.participants(kernel, findings)
+    plan.held(kernel, findings)
     plan.registers(kernel, findings)
     device.check(kernel, findings, compiler)
     for block in classes(kernel, compiler):

@@ -90,14 +90,20 @@ def _placed(layout: Layout, body: tuple[Stmt, ...], around: tuple[Stmt, ...],
             yield from _placed(layout, stmt.body, (*around, stmt), grids)
         elif isinstance(stmt, Issue):
             yield Placed(layout.sites[stmt], around, grids[0])
-        elif isinstance(stmt, Sync) and stmt.kind == "grid":
-            grids[0] += 1
+        grids[0] += _meets(stmt)
+
+
+def _meets(stmt: Stmt) -> bool:
+    """All blocks meet in it."""
+    if isinstance(stmt, Sync):
+        return stmt.kind == "grid"
+    return isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
 
 
 def _grids(body: tuple[Stmt, ...]) -> int:
     return sum(
         _grids(s.body) if isinstance(s, (With, For, When))
-        else isinstance(s, Sync) and s.kind == "grid"
+        else _meets(s)
         for s in body
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tilefoundry.tir.effects import effects
-from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, views
+from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, View, views
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.memory import Unit
 from tilefoundry.verify.roles import WARP, WARPGROUP, Layout
@@ -165,6 +165,27 @@ def participants(layout: Layout, findings: Findings) -> None:
             )  # fmt: skip
 
 
+def held(layout: Layout, findings: Findings) -> None:
+    """Registers are read by threads that have written them: nothing else crosses roles."""
+    writers: dict[Buffer, set[int]] = {}
+    for stmt, site in layout.sites.items():
+        if isinstance(stmt, Issue):
+            for view in stmt.writes:
+                if view.storage == "rmem":
+                    writers.setdefault(view.buffer, set()).update(site.threads)
+    for stmt, site in layout.sites.items():
+        for view in stmt.reads if isinstance(stmt, Issue) else ():
+            if not isinstance(view, View) or view.storage != "rmem":
+                continue
+            others = writers.get(view.buffer)
+            if others is not None and not site.members <= others:
+                findings.add(
+                    "sync-registers", site.place, None,
+                    f"{view.buffer.name} is read by threads that never write it; others do",
+                    "pass the value through shared memory",
+                )  # fmt: skip
+
+
 def _group(stmt: Stmt) -> int:
     if isinstance(stmt, Sync):
         if stmt.kind in ("wgmma_fence", "wgmma_commit", "wgmma_wait", "registers"):
@@ -209,4 +230,4 @@ def registers(layout: Layout, findings: Findings) -> None:
 _LIMITS = ("min", "max", "step")
 
 
-__all__ = ["check", "participants", "registers", "slot_bytes"]
+__all__ = ["check", "held", "participants", "registers", "slot_bytes"]

@@ -17,6 +17,7 @@ from tilefoundry.ir.expr import Dim, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.tir.program import (
     Advance,
+    Buffer,
     For,
     Issue,
     PrimFunc,
@@ -101,6 +102,14 @@ class Layout:
     _sets: dict[tuple[Axis, ...], tuple[tuple[str, frozenset[int]], ...]] = field(
         default_factory=dict
     )
+
+    @cached_property
+    def carried(self) -> frozenset[Buffer]:
+        """Buffers in memory that are both written and read."""
+        issues = [s for s in self.sites if isinstance(s, Issue)]
+        read = {v.buffer for s in issues for v in s.reads if isinstance(v, View)}
+        written = {v.buffer for s in issues for v in s.writes}
+        return frozenset(b for b in read & written if b.storage != "rmem")
 
     def covers(self, mesh: Mesh) -> bool:
         """All blocks are among the units of a scope."""

@@ -15,6 +15,7 @@ from tilefoundry.ir.expr import Dim, Expr, Sym, symbols
 from tilefoundry.tir.program import (
     Advance,
     Barrier,
+    Buffer,
     Counter,
     For,
     Stmt,
@@ -54,6 +55,8 @@ def cuts(layout: Layout, values: Mapping[Sym, int], compiler: Compiler) -> dict[
 def _cut(loop: For, layout: Layout, values: Mapping[Sym, int], compiler: Compiler) -> Cut | None:
     assert isinstance(loop.step, int)
     inside = [s for s, _ in walk(loop.body)]
+    deeper = {s.var for s in inside if isinstance(s, For)}
+    carried = layout.carried
     counters: dict[Sym, int] = {}
     for stmt in inside:
         if isinstance(stmt, Advance):
@@ -65,7 +68,7 @@ def _cut(loop: For, layout: Layout, values: Mapping[Sym, int], compiler: Compile
     period = 1
     tests: list[Fn] = []
     for stmt in inside:
-        for x in _deciding(stmt):
+        for x in _deciding(stmt, carried):
             if not isinstance(x, Expr):
                 continue
             used = symbols(x)
@@ -73,7 +76,7 @@ def _cut(loop: For, layout: Layout, values: Mapping[Sym, int], compiler: Compile
                 got = moves.of(x)
                 if got is None:
                     return None
-                if got[1] and isinstance(stmt, When):
+                if got[1] and isinstance(stmt, When) and not used & deeper:
                     tests.append(compiler.fn(x))
                 elif got[1]:
                     return None
@@ -89,9 +92,10 @@ def _cut(loop: For, layout: Layout, values: Mapping[Sym, int], compiler: Compile
     return Cut(period, tuple(tests), compiler.at(loop.var), least)
 
 
-def _deciding(stmt: Stmt) -> Sequence[Dim]:
-    """Expressions that must repeat: control, and where shared memory is touched."""
-    inner = [x for v in views(stmt) if v.storage == "smem" for x in v.index]
+def _deciding(stmt: Stmt, carried: frozenset[Buffer]) -> Sequence[Dim]:
+    """Expressions that must repeat: control, and where memory is touched through which steps
+    may hand over to later ones."""
+    inner = [x for v in views(stmt) if v.buffer in carried for x in v.index]
     return (*control(stmt), *inner)
 
 

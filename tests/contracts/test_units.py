@@ -10,11 +10,13 @@ from tilefoundry.ir.spec import Split, layout_from
 from tilefoundry.ir.types import TensorType
 from tilefoundry.ops import find
 from tilefoundry.targets.contract.default import default
+from tilefoundry.targets.contract.derived import DerivedInstr
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.registry import contracts
-from tilefoundry.targets.contract.sync import SyncInstr
+from tilefoundry.targets.contract.render import facts_record, facts_text
 from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.load import load_target
+from tilefoundry.tir.forms import DECLARATIONS, SYNCS
 
 H200 = load_target("nvidia.h200_sxm")
 GRID = arrange("cta", (4, 8), ("row", "column"))
@@ -111,16 +113,16 @@ def test_every_implemented_operation_exists_and_has_one_instruction():
             seen[op] = contract.path
 
 
-def test_synchronisation_has_a_contract_for_each_kind_of_statement():
-    """The kinds of :class:`tilefoundry.tir.program.Sync`, each once."""
-    from tilefoundry.tir.program import Sync
-
-    declared = [c.kind for c in contracts(H200) if isinstance(c, SyncInstr)]
-    assert len(declared) == len(set(declared))
-    table = (Sync.__doc__ or "").split("kind ")[1]
-    for kind in declared:
-        assert kind in table, kind
-    assert len(declared) == 20
+def test_every_call_that_tir_prints_has_facts():
+    declared = {c.path: c for c in contracts(H200) if isinstance(c, DerivedInstr)}
+    for kind, form in SYNCS.items():
+        assert declared[form.call].kind == kind
+    assert {c.kind for c in declared.values()} - {""} == set(SYNCS)
+    assert set(DECLARATIONS) <= set(declared)
+    for contract in contracts(H200):
+        text = facts_text(contract, "nvidia.h200_sxm", "thread")
+        assert text.startswith(f"T.{contract.path}\n"), text
+        assert facts_record(contract, "nvidia.h200_sxm", "thread")["instruction"]
 
 
 def test_integer_sums_keep_their_width():

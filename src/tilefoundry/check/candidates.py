@@ -17,7 +17,7 @@ from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.place import window_of
 from tilefoundry.targets.contract.registry import Contract, contracts
 from tilefoundry.targets.contract.render import spelled
-from tilefoundry.targets.contract.sync import SyncInstr
+from tilefoundry.targets.contract.unit import UnitInstr
 
 PLACED = ("slice", "insert_slice", "schedule", "empty", "local")
 """Not sites: views, the place of a value, and what already has an instruction."""
@@ -77,9 +77,7 @@ def _site(func: str, node: Node, known: Sequence[Contract], level: str) -> Site 
                 source = Side(types[0], window_of(operands(node)[0]))
                 answer = contract.judge(level, node.mesh, source, Side(node.type))
                 tried.append(Candidate(contract, answer))
-        elif isinstance(contract, SyncInstr):
-            continue
-        elif node.op.name in contract.ops:
+        elif isinstance(contract, UnitInstr) and node.op.name in contract.ops:
             tried.append(Candidate(contract, contract.judge(level, node.mesh, types, node.type)))
     return Site(func, node, types, tuple(tried)) if tried else None
 

@@ -23,11 +23,11 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(path, str) or not isinstance(_fields(instr).get("params"), tuple):
         refuse("instruction-form", span, found=repr(instr))
     known = every_contract()
-    derived = [name for name, contract in known.items() if contract.meaning == "sync"]
+    derived = [name for name, contract in known.items() if contract.meaning == "derived"]
     if path in derived:
         refuse("instruction-derived", span, name=f"T.{path}")
     if path != TILED and path not in known:
-        names = " ".join([*(name for name in known if name not in derived), TILED])
+        names = " ".join(name for name in known if name not in derived)
         refuse("instruction-unknown", span, name=f"T.{path}", known=names)
     atom = instr.get("atom") if path == TILED else instr
     contract = known.get(str(_fields(atom).get("path")))

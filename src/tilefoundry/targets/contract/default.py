@@ -10,7 +10,6 @@ from tilefoundry.targets.contract.copy import CopyInstr, Side
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.registry import Contract, contracts
-from tilefoundry.targets.contract.sync import SyncInstr
 from tilefoundry.targets.contract.unit import UnitInstr
 from tilefoundry.targets.target import Target
 
@@ -47,9 +46,7 @@ def default(
 
 
 def _ops(contract: Contract) -> tuple[str, ...]:
-    if isinstance(contract, (MmaAtom, SyncInstr)):
-        return ()
-    return contract.ops
+    return contract.ops if isinstance(contract, (UnitInstr, CopyInstr)) else ()
 
 
 def _advice(target: Target, op: str) -> str:

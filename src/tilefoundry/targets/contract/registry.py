@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.derived import DerivedInstr, TiledInstr
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.sync import SyncInstr
 from tilefoundry.targets.contract.unit import UnitInstr
 from tilefoundry.targets.target import Target
 
-Contract = MmaAtom | UnitInstr | CopyInstr | SyncInstr
+Contract = MmaAtom | TiledInstr | UnitInstr | CopyInstr | DerivedInstr
 GENERIC = "generic"
 TARGETS = Path(__file__).parents[1]
 
@@ -49,7 +49,7 @@ def find_contract(target: Target, path: str, span: Span | None = None) -> Contra
     found = next((c for c in declared(target.family) if c.path == path), None)
     known = contracts(target)
     if found is None:
-        uses = [c for c in known if not isinstance(c, SyncInstr)]
+        uses = [c for c in known if not isinstance(c, DerivedInstr)]
         names = " ".join(f"T.{c.path}" for c in uses) or "none"
         refuse("contract-unknown", span, name=f"T.{path}", target=target.id, known=names)
     if found not in known:

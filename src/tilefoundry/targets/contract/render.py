@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.derived import DerivedInstr, TiledInstr
 from tilefoundry.targets.contract.pattern import (
     Case,
     FragmentPattern,
@@ -17,7 +18,6 @@ from tilefoundry.targets.contract.pattern import (
     TensorPattern,
 )
 from tilefoundry.targets.contract.registry import Contract
-from tilefoundry.targets.contract.sync import SyncInstr
 from tilefoundry.targets.contract.unit import SCOPES, UnitInstr, any_units
 
 ENUMS = {"form": "Form", "a_major": "Major", "b_major": "Major"}
@@ -56,7 +56,7 @@ def facts_text(atom: Contract, target: str, level: str) -> str:
     return "\n".join(lines)
 
 
-Plain: TypeAlias = UnitInstr | CopyInstr | SyncInstr
+Plain: TypeAlias = UnitInstr | CopyInstr | DerivedInstr | TiledInstr
 
 
 def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
@@ -64,7 +64,11 @@ def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
     words: dict[str, Any] = {"target": target}
     if atom.capability:
         words["target capability"] = atom.capability
-    if isinstance(atom, SyncInstr):
+    if isinstance(atom, TiledInstr):
+        words |= {"parameters": "atom: a matrix instruction with its parameters"}
+        words |= {"operands": "(accumulator, lhs, rhs); the result is the accumulator's"}
+        words["rules"] = list(TILES)
+    elif isinstance(atom, DerivedInstr):
         words |= {"participants": atom.who, "orders": atom.orders}
         words |= {"rules": list(atom.rules)} if atom.rules else {}
         words["scheduled"] = "never: derived from what the program reads and writes"
@@ -86,6 +90,11 @@ def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
     return words
 
 
+TILES = (
+    "mesh, dtypes and operands as the atom's own contract says, for each of its repeats",
+    "repeat over (m, n, k) = the tile's extents over the atom's = bind x serial",
+    "bind: parts of different groups of units; serial: issued in turn, in `order`",
+)
 COMBINING = (
     "thread: no axis is combined; each unit reduces what it holds",
     "warp: axes that are bit fields of the lane's number (power-of-two extent and stride)",

@@ -10,11 +10,11 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import TensorType
 from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side
+from tilefoundry.targets.contract.derived import DerivedInstr, TiledInstr
 from tilefoundry.targets.contract.legality import Fit, Unmet, judge
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.place import window_of
 from tilefoundry.targets.contract.registry import find_contract
-from tilefoundry.targets.contract.sync import SyncInstr
 from tilefoundry.targets.target import Target
 
 
@@ -34,7 +34,7 @@ def legal_use(
     """
     contract = find_contract(target, instr.path, span)
     level = target.levels[-1]
-    assert not isinstance(contract, SyncInstr), contract
+    assert not isinstance(contract, (DerivedInstr, TiledInstr)), contract
     if isinstance(contract, MmaAtom):
         given = _given(contract, instr, span)
         acc, lhs, rhs = operands

@@ -261,6 +261,25 @@ def test_ctas_that_are_not_in_step(refused, first, second, code, line):
     assert (found.code, found.span.line) == (code, line)
 
 
+def test_what_several_wrote_alike_each_of_them_may_read(load):
+    """CTAs 0 and 1 write row 0, CTA 2 row 1: twice each, CTA 0 and 1 a third time."""
+    members = """
+    @func
+    def f(x: Tensor[(8, 4), "f32"]):
+        out = tf.zeros(Tensor[(8, 4), "f32"])
+        with Mesh(("cta",), layout=(3,), names=("c",)) as cta:
+            for i in range(cta.c, 8, 3):
+                out = tf.insert_slice(out, x[0:1], (cta.c // 2, 0))
+                back = out[cta.c // 2:cta.c // 2 + 1]
+                out = tf.insert_slice(out, back, (cta.c // 2, 0))
+        return out
+    """
+    loaded = load(members)
+    x = torch.arange(32.0).reshape(8, 4)
+    (out,) = evaluate(loaded.module, loaded.func, [x])
+    assert torch.equal(out, torch.cat([x[:1], x[:1], torch.zeros(6, 4)]))
+
+
 @pytest.mark.parametrize("ctas", [1, 2, 4])
 def test_ctas_in_step_read_what_others_wrote(load, ctas):
     """1, 2 or 4 CTAs share 8 rows evenly: each step ends before the next one begins."""

@@ -111,7 +111,8 @@ def signs(count):
 def by_hand(dst, tiles, pick, offsets, owner):
     """Unit by unit and element by element: destination and owners, or where two disagree."""
     out = dst.clone()
-    claim = torch.zeros(dst.shape, dtype=torch.int32) if owner is None else owner.clone()
+    claim = torch.zeros(dst.shape, dtype=torch.int32)
+    signed = claim.clone() if owner is None else owner.clone()
     for unit, tile in enumerate(tiles, 1):
         start = [o if isinstance(o, int) else o[unit - 1] for o in offsets]
         lead = () if pick is None else (pick[unit - 1],)
@@ -119,14 +120,16 @@ def by_hand(dst, tiles, pick, offsets, owner):
         for at in np.ndindex(*tile.shape):
             place = tuple(s + i for s, i in zip(start, at, strict=True))
             index = (*lead, *place)
-            if int(claim[index]) not in (0, unit):
+            several = int(claim[index]) != 0
+            if several or int(signed[index]) not in (0, unit):
                 first = first or place
                 lost |= out[index].item() != tile[at].item()
             claim[index] = unit
+            signed[index] = len(tiles) + 1 if several else unit
             out[index] = tile[at]
         if lost:
             return first
-    return out, claim if owner is not None else None
+    return out, signed if owner is not None else None
 
 
 @given(inserts(), st.booleans())

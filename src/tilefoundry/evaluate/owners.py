@@ -42,6 +42,17 @@ class Signs:
         """Where a write of the unit has no order to a write of another unit."""
         return self._differ(held, units, alike=False)
 
+    def joined(self, held: Any, n: int) -> Any:
+        """The signs of elements signed as ``held`` that unit ``n`` writes too, alike."""
+        import torch
+
+        out = torch.zeros_like(held)
+        for digit in self.digits:
+            own = int(digit.own[n])
+            same = held // digit.place % (digit.several + 1) == own
+            out += torch.where(same, own, digit.several).to(held.dtype) * digit.place
+        return out
+
     def _differ(self, held: Any, units: Any, alike: bool) -> Any:
         import torch
 

@@ -105,8 +105,10 @@ def _in_turn(out: Any, extents: Sequence[int], writes: Writes, owner: Any, node:
         foreign = (held != 0) & (held != unit)
         if owner is not None:
             assert writes.signs is not None
+            signs = writes.signs.joined(owner[index], n)
+            now = torch.where(foreign, signs, int(writes.signs.codes[n])).to(owner.dtype)
             foreign |= writes.signs.others_write(owner[index][None], [n])[0]
-            owner[index] = int(writes.signs.codes[n])
+            owner[index] = now
         if bool(foreign.any()) and not bool(_equal(out[index][foreign], tile[foreign]).all()):
             _disagree(place, foreign, node)
         claim[index] = unit

@@ -168,3 +168,47 @@ def test_nothing_feasible_says_why(source, notes, plans):
     assert diag.code == "plan-infeasible"
     for note in notes:
         assert any(found.startswith(note) for found in diag.notes), diag.notes
+
+
+def measured(folder, monkeypatch, latency, l2):
+    """A document of one's own: the H200's with two figures that nobody has published."""
+    from tilefoundry.targets import load
+
+    text = (load.SHIPPED / "cuda" / "facts" / "nvidia.h200_sxm.toml").read_text(encoding="utf-8")
+    how = 'origin = "measured"\nsource = "a test"\nconditions = "made up"'
+    text = text.replace('id = "nvidia.h200_sxm"', 'id = "my.h200"')
+    for path, unit, value in (
+        ("latency.tensor_copy", "s", latency),
+        ("memory.l2.bandwidth", "byte/s", l2),
+    ):
+        head = f"[facts.{path}]\n"
+        before, _, after = text.partition(head)
+        _, _, rest = after.partition("\n")
+        text = f'{before}{head}value = {value}\nunit = "{unit}"\n{how}\n{rest}'
+    (folder / "targets").mkdir()
+    (folder / "targets" / "my.h200.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(folder))
+    return tutorial("persistent.py").replace("nvidia.h200_sxm", "my.h200")
+
+
+def test_a_stated_latency_bounds_what_few_slots_hide(plans, tmp_path, monkeypatch):
+    """1.5 us: two loads ahead leave 750 ns to a step, three 500 ns, less than the product."""
+    source = measured(tmp_path, monkeypatch, 1.5e-6, 2.0e13)
+    _, answers = plans(source)
+    found = {p.slots: p.bound for p in of(answers[0], **POST, store="loader")}
+    product = 2 * 128 * 256 * 64 / PEAK
+    assert float(found[1].step) == pytest.approx(1.5e-6 + float(product))
+    assert (float(found[2].step), found[2].limit) == (pytest.approx(750e-9), "latency")
+    assert (found[3].step, found[3].limit) == (product, "matrix")
+    # 1.5 us x 4.8 TB/s / 132 SMs
+    text = answer_text(answers, "x", False)
+    assert f"needs={1.5e-6 * 4.8e12 / 132 / KB:.2f}KB (latency 1.50us x bandwidth of gmem)" in text
+    assert "unavailable" not in text
+
+
+def test_a_stated_bandwidth_of_the_cache_bounds_too(plans, tmp_path, monkeypatch):
+    """48 KiB a step at 5 TB/s / 132 take 1298 ns."""
+    _, (answer,) = plans(measured(tmp_path, monkeypatch, 1.0e-9, 5.0e12))
+    best = answer.found.plans[0]
+    assert best.bound.limit == "l2"
+    assert float(best.bound.step) == pytest.approx(48 * KB * 132 / 5e12)

@@ -6,6 +6,7 @@ Only what the target's documents state is counted; what they do not state is nam
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,14 +17,18 @@ from tilefoundry.plan.site import Site
 from tilefoundry.targets.fact import Fact
 from tilefoundry.targets.target import Target
 
+LATENCIES = {"copy_async_tensor": "latency.tensor_copy"}
+"""Copies whose latency has a fact."""
+
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one processor: operations and bytes in a second; ``lacks`` says what is not stated."""
+    """Of one processor: operations and bytes in a second, of ``caches`` its share of those
+    that all processors use; ``lacks`` says what is not stated."""
 
     matrix: Fraction | None
     shared: Fraction | None
-    far: Fraction | None
+    caches: tuple[tuple[str, Fraction], ...]
     lacks: tuple[str, ...]
 
 
@@ -47,13 +52,24 @@ def rates(target: Target, dtype: str, shared: str) -> Rates:
 
     matrix = of(f"matrix rate of {dtype}", target.flops_rate("matrix", dtype))
     near = of(f"bandwidth of {shared}", target.bandwidth(shared))
-    far = of("bandwidth of device memory", target.bandwidth(target.default_storage))
-    for cache in target.caches.values():
-        if cache.scope == "device":
-            fact = target.bandwidth(cache.name)
-            if fact is None or fact.value is None:
-                lacks.append(_lack(f"bandwidth of {cache.name}", fact))
-    return Rates(matrix, near, far, tuple(lacks))
+    shares = [
+        (c.name, of(f"bandwidth of {c.name}", target.bandwidth(c.name)))
+        for c in target.caches.values()
+        if c.scope == "device"
+    ]
+    known = tuple((name, share) for name, share in shares if share)
+    return Rates(matrix, near, known, tuple(lacks))
+
+
+def latency(target: Target, copies: Iterable[str]) -> Fraction | str:
+    """The longest latency of ``copies`` in seconds, or why it is not known."""
+    longest = Fraction(0)
+    for copy in dict.fromkeys(copies):
+        fact = target.stated(LATENCIES[copy]) if copy in LATENCIES else None
+        if fact is None or fact.value is None:
+            return _lack(f"latency of T.{copy}", fact)
+        longest = max(longest, Fraction(fact.value))
+    return longest
 
 
 @dataclass(frozen=True)
@@ -105,13 +121,16 @@ def bound(
     filled: int,
     read: int,
     overlap: bool,
+    ahead: int,
+    delay: Fraction,
     active: int,
     waves: int,
     far_time: Fraction | None,
 ) -> Bound:
     """``flops``, ``filled`` and ``read`` bytes are of one step of one unit; ``overlap``: the
-    fill of one step may go on under the product of another; ``active`` units share the
-    processor; ``far_time`` is the least time of the device memory for all of the program."""
+    fill of one step may go on under the product of another, ``ahead`` fills at once, each of
+    which takes ``delay`` seconds at least; ``active`` units share the processor; ``far_time``
+    is the least time of the device memory for all of the program."""
     parts: list[tuple[Fraction, str]] = []
     product = Fraction(0)
     if rates.matrix:
@@ -122,8 +141,11 @@ def bound(
         fill = filled / rates.shared
         product = max(product, read / rates.shared)
         parts.append((active * (filled + read) / rates.shared, "shared memory"))
+    parts += [(active * filled / rate, name) for name, rate in rates.caches]
+    if overlap and delay:
+        parts.append((delay / ahead, "latency"))
     if not overlap:
-        parts.append((fill + product, "fill, then product"))
+        parts.append((max(fill, delay) + product, "fill, then product"))
     if not parts:
         return Bound(None, "unavailable", None)
     step, limit = max(parts, key=lambda p: p[0])

@@ -164,7 +164,7 @@ def _plan_lines(shown: Shown, answer: Planned, file: str) -> list[str]:
     plan, target = shown.plan, answer.target
     use = plan.compute.use
     near = plan.moves[0].ring.type.storage
-    level, unit = target.processor.level, target.levels[-1]
+    unit = target.levels[-1]
     group = use.atom.execution_mesh.units
     rows, columns = plan.compute.consumers.grid
     lines = [
@@ -184,7 +184,7 @@ def _plan_lines(shown: Shown, answer: Planned, file: str) -> list[str]:
         f"{plan.registers.text()} launch={plan.registers.launch} {unit}s={plan.units} "
         f"resident={plan.resident} limited_by={plan.resident_limit} waves={plan.waves}"
     )
-    lines.append(f"  in flight  {_flight(plan, target, level)}")
+    lines.append(f"  in flight  {_flight(plan, target)}")
     others = _others(plan, answer.found)
     if others:
         lines.append(f"  also       {others}")
@@ -237,18 +237,18 @@ def _bytes_of(plan: Plan) -> str:
     return f"{words} barriers<={plan.bytes - rings - staged}B)"
 
 
-def _flight(plan: Plan, target: Target, level: str) -> str:
+def _flight(plan: Plan, target: Target) -> str:
     words = f"bytes={bytes_text(plan.in_flight)}/{target.processor.name}"
-    rate = target.bandwidth(target.default_storage)
-    count = target.processor.count
-    fact = target.stated("latency.tensor_copy")
-    if fact is None or fact.value is None:
-        why = f"{fact.path}: {fact.unavailable}" if fact is not None else "no latency is stated"
-        return f"{words} needs=unavailable ({why})"
+    if isinstance(plan.latency, str):
+        return f"{words} needs=unavailable ({plan.latency})"
+    rate, count = target.bandwidth(target.default_storage), target.processor.count
     if rate is None or rate.value is None or not count.value:
-        return f"{words} needs=unavailable (no bandwidth is stated)"
-    need = Fraction(fact.value) * Fraction(rate.value) / int(count.value)
-    return f"{words} needs={bytes_text(need)} (latency x bandwidth of device memory)"
+        return f"{words} needs=unavailable (no bandwidth of {target.default_storage} is stated)"
+    need = plan.latency * Fraction(rate.value) / int(count.value)
+    return (
+        f"{words} needs={bytes_text(need)} (latency {time_text(plan.latency)} x "
+        f"bandwidth of {target.default_storage})"
+    )
 
 
 def _others(plan: Plan, found: Found) -> str:
@@ -322,6 +322,7 @@ def _plan_record(number: int, plan: Plan, text: Written | Unwritable | None) -> 
         "limited_by": plan.resident_limit,
         "waves": plan.waves,
         "in_flight_bytes": plan.in_flight,
+        "latency_seconds": None if isinstance(plan.latency, str) else float(plan.latency),
         "step_seconds": float(b.step) if b.step is not None else None,
         "loop_seconds": float(b.total) if b.total is not None else None,
         "limit": b.limit,

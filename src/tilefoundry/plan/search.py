@@ -15,7 +15,7 @@ from tilefoundry.ir.mesh import Mesh, arrange, enter
 from tilefoundry.ir.program import Module
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.parse import module_context
-from tilefoundry.plan.bound import Bound, Load, Rates, amounts, bound, rates, read_bytes
+from tilefoundry.plan.bound import Bound, Load, Rates, amounts, bound, latency, rates, read_bytes
 from tilefoundry.plan.compute import (
     Compute,
     Consumers,
@@ -70,6 +70,8 @@ class Plan:
     resident_limit: str
     waves: int
     in_flight: int
+    latency: Fraction | str
+    """Seconds of the slower load at least, or why they are not known."""
     bound: Bound
 
     @property
@@ -326,15 +328,18 @@ class _Search:
         asynchronous = all(x.asynchronous for x in pair)
         overlap = slots > 1 and ahead and (asynchronous or roles == APART)
         reads = read_bytes(compute, (sizes[0], sizes[1]))
+        deep = slots if roles == APART else 1
+        delay = latency(self.target, (x.instr.path for x in pair))
+        known = delay if isinstance(delay, Fraction) else Fraction(0)
         least = bound(
-            self.rates, self.load, 2 * m * n * k, sum(sizes), reads, overlap, active, waves,
-            self.far_time,
+            self.rates, self.load, 2 * m * n * k, sum(sizes), reads, overlap, deep, known, active,
+            waves, self.far_time,
         )  # fmt: skip
         flying = sum(s for s, x in zip(sizes, pair, strict=True) if x.asynchronous)
-        flying *= active * (slots if roles == APART else 1)
+        flying *= active * deep
         return Plan(
             self.site, compute, pair, roles, store, slots, staging, by, units, lead, bytes,
-            shares, carried, limit, waves, flying, least,
+            shares, carried, limit, waves, flying, delay, least,
         )  # fmt: skip
 
     # ---- asked once

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from tilefoundry.diag import Diag, Refusal
+from tilefoundry.tir.plans import unmet
 from tilefoundry.tir.program import PrimFunc
 from tilefoundry.verify import FAMILIES, verify
 
 
 def accept(func: PrimFunc) -> None:
-    """Refuses a kernel that does not verify, with every finding.
+    """Refuses a kernel that does not verify, with every finding: each issue against its
+    instruction's contract, with the buffers as they lie, then synchronisation and plan.
 
     Capacity refuses nothing here: it is a finding of the memory analysis, and a build's
     refusal.
     """
     diags: list[Diag] = []
+    for issue, clause in unmet(func):
+        fields = {
+            "instr": f"T.{issue.instr}",
+            "clause": clause.clause,
+            "expected": clause.expected,
+            "found": clause.got,
+            "fix": clause.fix or "see `tilefoundry schedule facts` for the whole contract",
+        }
+        diags.append(Diag("contract-unmet", issue.span or func.span, fields))
     for found in verify(func):
         if found.code == "smem-capacity":
             continue

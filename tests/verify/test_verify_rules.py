@@ -17,6 +17,7 @@ from tilefoundry.verify import verify
 
 sys.path.append(str(Path(__file__).parents[1] / "tir"))
 from faults import swap
+from samples import gemm
 
 
 def codes(func):
@@ -276,6 +277,94 @@ def test_an_arrival_of_cp_async_hands_over():
     assert verify(k.func(*k.setup(), writer, reader)) == ()
     plain = k.on(0, 2, copy(src, tile), sync("async_arrive", barrier=full))
     assert codes(k.func(*k.setup(), plain, reader)) == {"sync-race"}
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_gathered_operands_of_wgmma_are_fenced(fence):
+    # trap 9: cp.async writes in the generic proxy, wgmma reads in the asynchronous one
+    func = wgmma_on_copies((sync("fence_proxy"),) if fence else ())
+    assert codes(func) == (set() if fence else {"sync-proxy"})
+
+
+def wgmma_on_copies(fence):
+    """One warpgroup gathers both operands itself, then multiplies."""
+    full = gemm(tiles=(1, 1), k_steps=1, ctas=1, groups=1, stages=1)
+    a, b, out = full.params
+    lhs, rhs, _, acc, _ = full.buffers
+    multiply = next(s for s, _ in walk(full.body) if getattr(s, "instr", "") == "tiled_mma")
+    zero = lambda v: replace(v, slot=0)  # noqa: E731
+    multiply = replace(multiply, reads=tuple(map(zero, multiply.reads)),
+                       writes=tuple(map(zero, multiply.writes)))  # fmt: skip
+    place = next(s for s, _ in walk(full.body) if getattr(s, "binding", "") == "compute")
+    body = (
+        copy(a, lhs, "copy_async"), copy(b, rhs, "copy_async"), sync("async_commit"),
+        sync("async_wait"), *fence, sync("barrier", id=1, threads=128), sync("wgmma_fence"),
+        multiply, sync("wgmma_commit"), sync("wgmma_wait"), copy(acc, out),
+    )  # fmt: skip
+    outer = full.body[0]
+    inner = replace(outer.body[0], body=(replace(place, body=body),))
+    return replace(
+        full, buffers=(lhs, rhs, acc), barriers=(), body=(replace(outer, body=(inner,)),)
+    )
+
+
+# ---- other ways to hand over
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_bar_arrive_hands_over_to_bar_sync(named):
+    k = Kernel(128)
+    src, tile = k.gmem("src", (64, 64)), k.smem("tile", (64, 64))
+    held = Buffer("held", (64, 64), BF16, "rmem", mesh=k.inside)
+    k.buffers.append(held)
+    give = (sync("barrier_arrive", id=1, threads=128),) if named else ()
+    take = (sync("barrier", id=1, threads=128),) if named else ()
+    func = k.func(k.on(0, 2, copy(src, tile), *give), k.on(2, 4, *take, copy(tile, held)))
+    assert codes(func) == (set() if named else {"sync-race"})
+
+
+@pytest.mark.parametrize("tell", ["barrier", "warp", "none"])
+def test_one_warp_waits_and_tells_the_others(tell):
+    k = Kernel(128)
+    src, tile = k.gmem("src", (32, 64)), k.smem("tile", (32, 64))
+    held = Buffer("held", (32, 64), BF16, "rmem", mesh=k.inside)
+    k.buffers.append(held)
+    full = k.barrier("full", 1)
+    load = (sync("expect", barrier=full, bytes=4096),
+            copy(src, tile, "copy_async_tensor", barrier=full, slot=0))  # fmt: skip
+    wait = sync("wait", barrier=full)
+    told = {"barrier": (BAR,), "warp": (sync("warp"),), "none": ()}[tell]
+    by_warp = k.func(*k.setup(), k.lanes(1, *load), k.on(0, 1, wait), *told, copy(tile, held))
+    assert codes(by_warp) == (set() if tell == "barrier" else {"sync-race"})
+    # one lane waits, its warp meets
+    by_lane = k.func(*k.setup(), k.lanes(1, *load, wait), k.on(0, 1, *told[:tell == "warp"],
+                                                               copy(tile, held)))  # fmt: skip
+    assert codes(by_lane) == (set() if tell == "warp" else {"sync-race"})
+
+
+@pytest.mark.parametrize(
+    ("wait", "tell", "wrong"),
+    [
+        (True, True, set()),
+        (False, True, {"sync-race"}),
+        (True, False, {"sync-race"}),
+    ],
+)
+def test_the_source_of_a_store_is_rewritten_once_it_was_read(wait, tell, wrong):
+    k = Kernel(128)
+    out = k.gmem("out", (256, 64), "out")
+    one, tile = k.rmem("one", (64, 64)), k.smem("tile", (64, 64))
+
+    def body(i):
+        store = copy(whole(tile), window(whole(out), (64 * i, 0), (64, 64)), "copy_async_tensor")
+        read = (sync("bulk_wait", read=True),) if wait else ()
+        return (
+            copy(one, tile), sync("fence_proxy"), BAR,
+            k.lanes(32, store, sync("bulk_commit"), *read), *((BAR,) if tell else ()),
+        )  # fmt: skip
+
+    func = k.func(loop("i", 4, body), k.lanes(32, sync("bulk_wait")))
+    assert codes(func) == wrong
 
 
 # ---- the memory plan

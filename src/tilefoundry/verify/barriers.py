@@ -130,9 +130,10 @@ def _init(machine: Machine, sync: Sync, site: Site) -> Op:
 def in_phase(machine: Machine, phase: Phase, me: Knowledge, clock: Clock, site: Site,
              group: tuple[object, ...] | None) -> None:  # fmt: skip
     """A contribution must know that the phase before is complete, or it may land there."""
-    known = clock[phase.dim] >= phase.done
+    seen = max(clock[phase.dim], me.seen.get(phase.dim, 0))
+    known = seen >= phase.done
     if not known and not phase.last_had_bytes:
-        known = clock[phase.dim] >= phase.done - 1 and all(
+        known = seen >= phase.done - 1 and all(
             (a.role is me.role and a.group == group)
             or clock[a.role.number * DIMS + CONTROL] >= a.time
             for a in phase.last
@@ -143,6 +144,7 @@ def in_phase(machine: Machine, phase: Phase, me: Knowledge, clock: Clock, site: 
             f"it may land in the phase of {phase.barrier.name} before the one it belongs to",
             "wait for the use before, on the barrier that the other side arrives on",
         )  # fmt: skip
+    me.seen[phase.dim] = phase.done
 
 
 def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,

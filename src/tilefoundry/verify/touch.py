@@ -136,7 +136,7 @@ def within(a: Box, b: Box) -> bool:
 def apart(a: Touch, b: Touch, role: Role, size: int, shift: tuple[int, ...]) -> bool:
     """No element is touched through ``a`` by one group of ``size`` threads of the role and
     through ``b`` by another. ``shift`` is where ``b`` starts relative to ``a``."""
-    if same_map(a, b) and not any(shift):
+    if same_map(a, b) and not any(shift) and _held_once(a, role.threads, size):
         return True
     first, second = _parts(a, role, size), _parts(b, role, size)
     if first is None or second is None:
@@ -154,7 +154,7 @@ def apart(a: Touch, b: Touch, role: Role, size: int, shift: tuple[int, ...]) -> 
 def separate(a: Touch, b: Touch, first: Role, second: Role, shift: tuple[int, ...]) -> bool:
     """No element is touched through ``a`` by one role and through ``b`` by the other."""
     if same_map(a, b) and not any(shift):
-        return True
+        return _held_once(a, first.threads + second.threads, 1)
     one, two = _parts(a, first, EVERYONE), _parts(b, second, EVERYONE)
     if one is None or two is None:
         return False
@@ -172,6 +172,25 @@ def same_map(a: Touch, b: Touch) -> bool:
     if (x.layout, x.shape, x.mesh) != (y.layout, y.shape, y.mesh):
         return False
     return _same_view(p, q) and _same_view(a.view, b.view, slots=False)
+
+
+def _held_once(a: Touch, threads: tuple[int, ...], size: int) -> bool:
+    """No element is held by two groups of ``size`` threads: not even equal values are read
+    while another thread writes them."""
+    assert a.partner is not None
+    return _once(a.partner.buffer.layout, a.partner.buffer.shape, threads, size)
+
+
+@cache
+def _once(layout: ShardLayout | None, shape: tuple[int, ...], threads: tuple[int, ...],
+          size: int) -> bool:  # fmt: skip
+    digits = layout.digits(shape) if layout is not None else ()
+    axes = [d.axis for d in digits if d.axis.level == UNIT]
+    groups: dict[tuple[int, ...], int] = {}
+    return all(
+        groups.setdefault(tuple(coordinate(x, t) for x in axes), t // size) == t // size
+        for t in threads
+    )
 
 
 def _same_view(a: View, b: View, slots: bool = True) -> bool:

@@ -280,6 +280,26 @@ def test_what_several_wrote_alike_each_of_them_may_read(load):
     assert torch.equal(out, torch.cat([x[:1], x[:1], torch.zeros(6, 4)]))
 
 
+def test_a_copy_in_registers_is_each_units_own(load):
+    members = """
+    @func
+    def f(x: Tensor[(8, 4), "f32"]):
+        out = tf.zeros(Tensor[(8, 4), "f32"])
+        with Mesh(("cta",), layout=(3,), names=("c",)) as cta:
+            for i in range(cta.c, 8, 3):
+                own = tf.reshard(out, storage="rmem")
+                own = tf.insert_slice(own, tf.reshard(x[i:i + 1], storage="rmem"), (3, 0))
+                own = tf.insert_slice(own, tf.reshard(x[0:1], storage="rmem"), (4, 0))
+                row = tf.reshard(own[3:4] + own[4:5], storage="gmem")
+                out = tf.insert_slice(out, row, (i, 0))
+        return out
+    """
+    loaded = load(members)
+    x = torch.arange(32.0).reshape(8, 4)
+    (out,) = evaluate(loaded.module, loaded.func, [x])
+    assert torch.equal(out, x + x[:1])
+
+
 @pytest.mark.parametrize("ctas", [1, 2, 4])
 def test_ctas_in_step_read_what_others_wrote(load, ctas):
     """1, 2 or 4 CTAs share 8 rows evenly: each step ends before the next one begins."""

@@ -87,7 +87,8 @@ class Nodes(Placed):
             dst, update = args
             assert dst is not None and update is not None
             extra = tuple(a for a in units.axes if a not in dst.axes)
-            if dst.owner is not None or (extra and self.shared(node.tensor, extra)):
+            apart = join([extra, *self.uneven])
+            if (extra or dst.owner is not None) and self.shared(node.tensor, apart):
                 return self.insert(node, dst, update, units)
         if node.op.name == "slice" and args[0] is not None and args[0].owner is not None:
             readers = self.executing(join([units.axes, *self.uneven]), node.mesh)

@@ -217,7 +217,11 @@ def injective(modes: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
 def _enumerated(pairs: list[tuple[int, int]]) -> bool:
     """Exact, by sums of strides kept as a set; large layouts stop at the first clash."""
     seen = {0}
+    reach = 0
     for step, extent in pairs:
+        reach += step * (extent - 1)
+        if len(seen) * extent > reach + 1:  # more coordinates than places
+            return False
         grown = {base + step * i for base in seen for i in range(extent)}
         if len(grown) != len(seen) * extent:
             return False

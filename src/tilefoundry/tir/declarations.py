@@ -43,7 +43,6 @@ DECLARED = {
 STATED = {
     "shared_memory": "T.shared_memory(bytes)",
     "align": "T.align(bytes, buffer, ...)",
-    "topologies": 'T.topologies(Topology("cta", 1), ...)',
 }
 
 
@@ -53,6 +52,17 @@ def _is(value: Any, kind: str) -> bool:
     if kind == NUMBERS:
         return isinstance(value, tuple) and all(type(x) is int for x in value)  # pyright: ignore[reportUnknownVariableType]
     return isinstance(value, str)
+
+
+def stated_topologies(span: Span, value: Any) -> tuple[Topology, ...]:
+    """Levels and their sizes; refuses what is not a tuple of them."""
+    items: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    for item in items:
+        known = isinstance(item, Topology) and isinstance(item.level, str)
+        if not known or type(item.size) is not int or item.size < 1:
+            fix = 'write (Topology("cta", 132), Topology("thread", 384))'
+            malformed(span, "levels and their sizes", spell(item), fix)
+    return items
 
 
 class Declarations:
@@ -202,8 +212,8 @@ class Declarations:
     def state(self, node: ast.Call, path: str) -> None:
         """What a kernel says of itself before its statements."""
         values = [evaluate(self.frame, x) for x in node.args]
-        if path == "topologies" and all(isinstance(t, Topology) for t in values):
-            self.topologies = tuple(values)
+        if path == "topologies":
+            self.topologies = stated_topologies(self._span(node), tuple(values))
             self.frame.topologies = self.topologies
             return
         if path == "shared_memory" and len(values) == 1 and type(values[0]) is int:

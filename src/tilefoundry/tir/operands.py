@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,12 +11,14 @@ from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.dtype import DTYPES, DType
 from tilefoundry.ir.expr import Dim, Expr
 from tilefoundry.ir.mesh import Axis
+from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.spec import layout_from
+from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.express import axis_of, evaluate
 from tilefoundry.lang.forms import Instr, InstrPath
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import spell
-from tilefoundry.layout import Layout
+from tilefoundry.layout import Layout, Swizzle
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.program import Barrier, Buffer, Scalar, View, fresh_vars, whole
 
@@ -177,6 +180,10 @@ def _view(frame: Frame, node: ast.Call) -> View:
     view = base.view
     words = {k: evaluate(frame, v) for k, v in given.items() if k != "index"}
     fill = words.get("fill")
+    number = fill is None or type(fill) in (int, float)
+    if not number or not is_dim(words.get("slot", 0)):
+        fix = "write fill=0.0, and slot= as an index expression"
+        malformed(span, "a number to fill with", ast.unparse(node), fix)
     if "slot" in words:
         view = View(view.buffer, view.shape, view.vars, view.index, words["slot"])
     if "index" not in given:
@@ -215,8 +222,9 @@ def read_attrs(frame: Frame, node: ast.Call) -> dict[str, Any]:
         if isinstance(value, BarrierAt):
             attrs[keyword.arg] = value.barrier
             attrs |= {"slot": value.slot} if keyword.arg == "barrier" else {}
-        elif keyword.arg == "over" and isinstance(value, tuple):
-            attrs[keyword.arg] = tuple(_axis(frame, keyword.value, v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        elif keyword.arg == "over":
+            axes: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+            attrs[keyword.arg] = tuple(_axis(frame, keyword.value, v) for v in axes)
         else:
             attrs[keyword.arg] = _value(frame, keyword.value, value)
     return attrs
@@ -236,11 +244,14 @@ def _value(frame: Frame, node: ast.expr, value: Any) -> Any:
             return Instr(value.path, args, params)
         case Stated():
             return Layout(*(x for x in value if x is not None))
-        case tuple():
+        case tuple() | list():
             return tuple(_value(frame, node, v) for v in value)  # pyright: ignore[reportUnknownVariableType]
-        case Seen() | Ring():
-            malformed(frame.span(node), "a parameter", spell(value), "give operands by position")
-    return value
+        case None | bool() | int() | float() | str() | enum.Enum():
+            return value
+        case Expr() | InstrPath() | Swizzle() | TensorType() | ShardLayout():
+            return value
+    fix = "give numbers, strings, tuples of them, index expressions or instructions by name"
+    malformed(frame.span(node), "a parameter", spell(value), fix)
 
 
 def _axis(frame: Frame, node: ast.expr, value: Any) -> Axis:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilefoundry import dsl, target
 from tilefoundry.diag import Span, refuse
-from tilefoundry.ir.mesh import Mesh, Topology
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lang.build import Builder
 from tilefoundry.lang.express import evaluate
@@ -22,7 +22,7 @@ from tilefoundry.ops.base import Context
 from tilefoundry.target import TargetRef
 from tilefoundry.targets import Target
 from tilefoundry.tir.comments import Comments
-from tilefoundry.tir.declarations import Declarations
+from tilefoundry.tir.declarations import Declarations, stated_topologies
 from tilefoundry.tir.operands import malformed, stated
 from tilefoundry.tir.printer import alone
 from tilefoundry.tir.program import Buffer, Launch, PrimFunc, Program
@@ -91,8 +91,11 @@ class _Module:
         )
         given = self._options(node, "module", ("entry", "target", "topologies"))
         self.entry = given["entry"]
-        self.topologies: tuple[Topology, ...] = tuple(given["topologies"])
+        if not isinstance(self.entry, str):
+            fix = 'write entry="name"'
+            malformed(self._span(node), "a function's name", spell(self.entry), fix)
         self.target = self._target(node, given["target"])
+        self.topologies = stated_topologies(self._span(node), given["topologies"])
         self.weights: set[str] = set()
 
     def program(self) -> Program:
@@ -137,7 +140,7 @@ class _Module:
         return {k: evaluate(self.frame, v) for k, v in words.items()}
 
     def _target(self, node: ast.AST, ref: Any) -> Target:
-        if not isinstance(ref, TargetRef):
+        if not isinstance(ref, TargetRef) or not isinstance(ref.id, str):
             fix = 'write a target such as CudaTarget("nvidia.h200_sxm")'
             malformed(self._span(node), "a target", spell(ref), fix)
         return ref.load(self._span(node))

@@ -16,7 +16,7 @@ from tilefoundry.lang.forms import MeshBinding
 from tilefoundry.lang.python import construct, spell
 from tilefoundry.lang.statements import loop_variable
 from tilefoundry.tir.declarations import Declarations
-from tilefoundry.tir.forms import DEFAULTS, KINDS, SYNCS
+from tilefoundry.tir.forms import DECLARATIONS, DEFAULTS, KINDS, SYNCS
 from tilefoundry.tir.operands import (
     BarrierAt,
     called,
@@ -148,6 +148,9 @@ class Body:
         if path in ("shared_memory", "align", "topologies"):
             self.made.state(node, path)
             return None
+        if path in DECLARATIONS:
+            fix = f"give it a name: x = T.{path}(...)"
+            malformed(self._span(node), "an instruction", f"T.{path}(...)", fix)
         if not node.args:
             near = difflib.get_close_matches(path, KINDS, 1)
             fix = f"write T.{near[0]}(...)" if near else "give its operands, the destination last"

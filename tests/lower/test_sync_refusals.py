@@ -1,14 +1,18 @@
 """What no synchronisation orders is refused, each with its own code."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tilefoundry.diag import Refusal
+from tilefoundry.ir.mesh import enter, narrow
 from tilefoundry.lower.sync import synchronise
+from tilefoundry.tir.program import With
 
 sys.path.append(str(Path(__file__).parents[1] / "tir"))
+from samples import LEVELS
 from tiny import F32, Buffer, Tiny, given, loop, move, op, result, shared
 
 
@@ -126,3 +130,25 @@ def test_named_barriers():
         body.append(tiny.on(2 * n, 2 * n + 2, *copies))
     synchronise(tiny.kernel(*body[:15]))
     assert code(tiny.kernel(*body)) == "sync-named-barriers"
+
+
+def test_part_of_the_grid():
+    tiny, tile = Tiny(ctas=2), shared("s")
+    one = tiny.held("one", 0, 4)
+    write = tiny.on(0, 4, move("copy", given("a"), tile))
+    read = tiny.on(0, 4, move("copy", tile, one), move("copy", one, result("o")))
+    grid = narrow(tiny.grid, (slice(0, 1),))
+
+    def part(*body):
+        inside = enter(grid, tiny.block, LEVELS)
+        moved = tuple(replace(b, mesh=enter(inside, b.own, LEVELS)) for b in body)
+        block = With(tiny.block, inside, "threads", moved)
+        return With(grid, grid, "cta", (block,))
+
+    func = tiny.kernel(write, read)
+    (outer,) = func.body
+    (block,) = outer.body
+    every, alone = block.body
+    first = replace(outer, body=(replace(block, body=(every,)),))
+    assert code(replace(func, body=(first, part(alone)))) == "sync-part-of-grid"
+    synchronise(replace(func, body=(part(every, alone),)))

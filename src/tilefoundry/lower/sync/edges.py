@@ -213,6 +213,9 @@ class _Solver:
         out: list[tuple[int, int]] = []
         for t in range(base, base + n):
             known = self.known[t]
+            for w in range(base, t):
+                if _fed(self.edges, self._touch(w), self._touch(t)):
+                    known |= self.known[w]
             for v in range(t):
                 if self._touch(v).mask & self._touch(t).mask == self._touch(t).mask:
                     known |= self.known[v] | self._inside(v, t)
@@ -285,6 +288,13 @@ class _Solver:
 
 def _inner(edges: Edges, one: Touch, two: Touch) -> bool:
     return all(any((a, b) in edges.forward for b in two.accesses) for a in one.accesses)
+
+
+def _fed(edges: Edges, one: Touch, two: Touch) -> bool:
+    """In the inner loop that both stand in, ``two`` always waits for ``one`` first."""
+    return one.item is two.item and all(
+        any((a, b) in edges.forward for a in one.accesses) for b in two.accesses
+    )
 
 
 def uneven(loop: Node, level: str) -> bool:

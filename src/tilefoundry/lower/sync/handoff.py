@@ -356,8 +356,6 @@ class Handoffs:
                 self.tree.after(touch.item, touch.mask, retire, before)
             else:
                 self.tree.before(when.use, touch.mask, retire, before, first=True)
-        if bounds(runs)[1] <= 0:
-            return
         end = Sync("wgmma_wait", pending=0, why=f"{names} read")
         self.tree.after(loop, touch.mask, end)
         tail = arrive(last % slots)

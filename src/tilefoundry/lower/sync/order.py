@@ -43,7 +43,8 @@ class Pending:
     ``open``: threads that have not waited for its end; ``since``: groups closed after its
     own, at least; ``fenced``: its threads fenced it for the asynchronous proxy; ``ordered``
     and ``ordered_async``: threads whose later accesses of each proxy come after it;
-    ``warped``: so do those of its own warp; ``fresh``: of the current iteration.
+    ``warped``: so do those of its own warp; ``told``: other roles were told of it behind a
+    proxy fence; ``fresh``: of the current iteration.
     """
 
     access: Access
@@ -53,6 +54,7 @@ class Pending:
     ordered: int = 0
     ordered_async: int = 0
     warped: bool = False
+    told: bool = False
     fresh: bool = True
 
     def join(self, other: Pending) -> Pending:
@@ -64,6 +66,7 @@ class Pending:
             self.ordered & other.ordered,
             self.ordered_async & other.ordered_async,
             self.warped and other.warped,
+            self.told and other.told,
             self.fresh and other.fresh,
         )
 
@@ -148,8 +151,6 @@ class Order:
         runs = trips(stmt)
         assert node.body is not None
         least, most = bounds(runs)
-        if most <= 0:
-            return entry
         at = entry
         while True:
             end = self._block(node.body, self._step(node, at))
@@ -176,7 +177,9 @@ class Order:
     def _issue(self, node: Node, state: State) -> None:
         effect = self.accesses.effects[node]
         if effect.collective:
-            self._meet(state, node.mask)
+            assert isinstance(node.stmt, Issue)
+            within = self._gather if node.stmt.attrs["scope"] == "warp" else self._meet
+            within(state, node.mask)
         mine = self.accesses.of[node]
         for access in mine:
             for key in list(state):
@@ -249,7 +252,7 @@ class Order:
                 self._pass_waits(gate, state)
             if signal.fence and access.proxy == "generic" and access.mask & node.mask:
                 found = state[access, age]
-                state[access, age] = replace(found, fenced=True, ordered_async=0)
+                state[access, age] = replace(found, fenced=True, ordered_async=0, told=True)
 
     @staticmethod
     def _wait_of(one: Pending) -> tuple[str, int]:
@@ -279,7 +282,7 @@ class Order:
             return
         fence = x.proxy == "generic" and y.proxy == "async"
         pairs = self.edges.forward if one.fresh else self.edges.backward
-        if (x, y) in pairs and not fence:
+        if (x, y) in pairs and (not fence or one.told):
             return
         meet = self._meeting(one, y)
         met = one.ordered & y.mask == y.mask and count(x.mask) > 1
@@ -378,12 +381,7 @@ class Order:
                 if one.access.mask & ~mask == 0 and not one.fenced and not one.open:
                     state[key] = replace(one, fenced=True, ordered_async=0)
         for mask in gate.warps:
-            if one_warp(mask):
-                self._meet(state, mask)
-                continue
-            for key, one in state.items():
-                if one.access.mask & ~mask == 0 and not one.open:
-                    state[key] = replace(one, warped=True)
+            self._gather(state, mask)
         for mask in gate.barriers:
             self._meet(state, mask)
 
@@ -398,6 +396,15 @@ class Order:
                 state[key] = replace(one, open=one.open & ~mask)
                 found = True
         return found
+
+    def _gather(self, state: State, mask: int) -> None:
+        """The threads of each warp of ``mask`` have arrived."""
+        if one_warp(mask):
+            self._meet(state, mask)
+            return
+        for key, one in state.items():
+            if one.access.mask & ~mask == 0 and not one.open:
+                state[key] = replace(one, warped=True)
 
     def _meet(self, state: State, mask: int) -> None:
         """All threads of ``mask`` have arrived."""

@@ -10,7 +10,7 @@ from tilefoundry.tir.program import Buffer, Issue, View
 
 
 def refuse_unordered(tree: Tree) -> None:
-    """Refuses ``sync-registers-cross-roles`` and ``sync-device-memory``."""
+    """Refuses ``sync-registers-cross-roles``, ``sync-device-memory``, ``sync-part-of-grid``."""
     target = tree.func.target
     private = {n for n, s in target.storages.items() if s.level == target.levels[-1]}
     written: dict[Buffer, list[tuple[Node, View]]] = {}
@@ -31,6 +31,8 @@ def refuse_unordered(tree: Tree) -> None:
             _registers(buffer, writers, readers)
         elif target.storages[buffer.storage].level is None:
             _device(tree, writers, readers)
+        else:
+            _same_blocks(tree, writers, readers)
 
 
 def _registers(
@@ -57,6 +59,26 @@ def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[No
             issue = node.stmt
             assert isinstance(issue, Issue)
             refuse("sync-device-memory", issue.span, name=view.buffer.name)
+
+
+def _same_blocks(
+    tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]
+) -> None:
+    """What some CTAs skip must not be waited for by them."""
+    levels = tuple(tree.func.target.levels)[:-1]
+    sizes = {t.level: t.size for t in tree.func.topologies}
+
+    def blocks(node: Node) -> object:
+        mesh = node.block.mesh
+        found = (mesh.units(x) if mesh.at(x) else range(sizes.get(x, 1)) for x in levels)
+        return tuple(tuple(sorted(x)) for x in found)
+
+    expected = blocks(writers[0][0])
+    for node, view in (*writers, *readers):
+        if blocks(node) != expected:
+            issue = node.stmt
+            assert isinstance(issue, Issue)
+            refuse("sync-part-of-grid", issue.span, name=view.buffer.name)
 
 
 def _whole_grid(node: Node) -> bool:

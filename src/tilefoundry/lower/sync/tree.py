@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from tilefoundry.ir.expr import bounds
 from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.lower.rings import trips
 from tilefoundry.tir.program import Advance, For, Issue, PrimFunc, Stmt, Sync, When, With
 
 WARP, GROUP = 32, 128
@@ -109,6 +111,8 @@ class Tree:
 
     def _fill(self, block: Block, body: Iterable[Stmt]) -> None:
         for stmt in body:
+            if isinstance(stmt, For) and bounds(trips(stmt))[1] <= 0:
+                continue  # never runs
             node = Node(stmt, block)
             block.nodes.append(node)
             if isinstance(stmt, With):
@@ -164,9 +168,10 @@ class Tree:
                 names.add(owner.stmt.binding)
             owner = owner.block.owner
         source = like.source if like.source and around <= names else ""
-        stmt = replace(like, body=(), source=source)
-        node = Node(stmt, block)
-        node.body = Block(like.mesh, mask, node)
+        outer = tuple(a for a in block.mesh.axes if a.level != self.level)
+        mesh = Mesh((*outer, *like.mesh.at(self.level)), like.mesh.sizes)
+        node = Node(replace(like, mesh=mesh, body=(), source=source), block)
+        node.body = Block(mesh, mask, node)
         return node
 
     def before(self, node: Node, mask: int, *content: Content, first: bool = False) -> None:

@@ -66,7 +66,10 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Reduction:
     units = planner.places.units
     group = np.zeros(len(team.threads), np.int64)
     rank = np.zeros(len(team.threads), np.int64)
+    across = stmt.attrs.get("scope") in ("cluster", "grid")
     for axis in team.mesh.axes:
+        if axis.level != units.level and not across:
+            continue
         coordinate = units.coordinate(axis, team.cta, team.threads)
         if axis in over:
             rank = rank * axis.extent + coordinate

@@ -59,7 +59,8 @@ def plan_of(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh, make: Callable[[Tea
     ``index``: the warp that the plan is for, where it is a group's.
     """
     values, team = warp.team(lanes, mesh, warp.kernel.free(stmt))
-    key = (stmt, warp.cta, warp.index if index is None else index, lanes, values)
+    who = warp.index if index is None else index
+    key = (stmt, warp.kernel.station(stmt, warp.cta), who, lanes, values)
     found = warp.kernel.plans.get(key)
     if found is None:
         found = make(team)

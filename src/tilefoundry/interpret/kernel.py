@@ -27,6 +27,7 @@ class Kernel:
         self._symbols: dict[Dim, tuple[Sym, ...]] = {}
         self._effects: dict[Issue, Effects] = {}
         self._free: dict[Issue, tuple[Sym, ...]] = {}
+        self._stations: dict[tuple[Issue, int], tuple[int, ...]] = {}
         self._busy: dict[tuple[Stmt, int], tuple[bool, ...]] = {}
 
     def symbols(self, x: Dim) -> tuple[Sym, ...]:
@@ -50,6 +51,24 @@ class Kernel:
                     found.update(dict.fromkeys(self.symbols(scalar.value)))
             self._free[issue] = tuple(found)
         return self._free[issue]
+
+    def station(self, issue: Issue, cta: int) -> tuple[int, ...]:
+        """What of a CTA's place decides which registers its threads hold: CTAs that agree
+        in it share plans."""
+        key = (issue, cta)
+        if key not in self._stations:
+            level = self.units.level
+            views = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View)]
+            # units of several CTAs combine by their coordinates
+            out = [cta] if issue.attrs.get("scope") in ("cluster", "grid") else []
+            for buffer in dict.fromkeys(v.buffer for v in views if v.storage == "rmem"):
+                split = {d.axis for d in self.places.held(buffer).digits}
+                for axis in buffer.mesh.axes:
+                    if axis.level != level:
+                        at = self.units.coordinate(axis, cta, None)
+                        out.append(at if axis in split else min(at, 0))
+            self._stations[key] = tuple(out)
+        return self._stations[key]
 
     def busy(self, stmt: Stmt, cta: int, mesh: Mesh) -> tuple[bool, ...]:
         """Which warps of a CTA take part in a statement or one inside of it."""

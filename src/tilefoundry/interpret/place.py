@@ -179,6 +179,7 @@ class Places:
         self._address: dict[Buffer, Any] = {}
         self._grids: dict[tuple[int, ...], tuple[Any, ...]] = {}
         self._free: dict[View, tuple[Sym, ...]] = {}
+        self._found: dict[Any, tuple[Any, Any]] = {}
         self.cache: dict[Any, Any] = {}
 
     def held(self, buffer: Buffer) -> Held:
@@ -224,6 +225,17 @@ class Places:
     def elements(self, view: View, env: Values) -> tuple[Any, Any]:
         """(element of the buffer, inside) for each element of the view, or for each lane
         and element where the view differs among lanes; ``inside`` None if all are."""
+        key = tuple(env[s] for s in self.free(view))
+        if any(isinstance(x, np.ndarray) for x in key):
+            return self._elements(view, env)
+        found = self._found.get((view, key))
+        if found is None:
+            if len(self._found) > 256:
+                self._found.clear()
+            found = self._found[view, key] = self._elements(view, env)
+        return found
+
+    def _elements(self, view: View, env: Values) -> tuple[Any, Any]:
         size = prod(view.shape)
         here: dict[Sym, Any] = {**env, **dict(zip(view.vars, self.grid(view.shape), strict=True))}
         element: Any = np.zeros(size, np.int64)

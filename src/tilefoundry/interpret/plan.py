@@ -20,7 +20,7 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Scalar, View
 
 VECTOR = 16
-"""Bytes that one participant of a copy without registers moves at a time."""
+"""Most bytes that one participant of a copy without registers moves at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,11 @@ class Planner:
         return who, order[np.repeat(lo, counts) + nth]
 
     def dealt(self, view: View, team: Team) -> tuple[Any, Any]:
-        """The same for a copy without registers: groups of 16 bytes, in turn."""
+        """The same for a copy without registers: groups of up to 16 bytes, in turn, small
+        enough that every participant takes part where there is enough for all."""
         ordered = self.places.units.ordered(team.mesh)
-        group = max(1, VECTOR * 8 // view.dtype.bits)
         element = np.arange(prod(view.shape))
+        group = max(1, min(VECTOR * 8 // view.dtype.bits, len(element) // len(ordered)))
         thread = ordered[element // group % len(ordered)]
         place = np.full(self.places.units.threads, -1)
         place[team.threads] = np.arange(len(team.threads))

@@ -134,6 +134,46 @@ def test_warp_tiles_that_disagree(loaded, code, form, more):
     assert [d.code for d in refused.value.diags] == [code]
 
 
+SLICES = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+wgmma = T.cuda.sm90.Wgmma(n=64, dtype="bf16")
+
+
+@module(entry="f", target=CudaTarget("nvidia.h200_sxm"),
+        topologies=(Topology("cta", 1), Topology("thread", 128)))
+class M:
+    @func
+    def f(a: Tensor[(64, 128), "bf16"], b: Tensor[(128, 64), "bf16"]) -> Tensor[(64, 64), "f32"]:
+        with Mesh(("cta",), layout=(1,), names=("c",)) as cta:
+            with Mesh(("thread",), layout=(4, 8, 4), names=("w", "i", "j")) as t:
+                acc = tf.zeros(Tensor[(64, 64), "f32",
+                               (4 @ t.w, 2, 8 @ t.i, 8, 4 @ t.j, 2), "rmem"])
+                lhs = tf.reshard(a, {layout}, "smem")
+                rhs = tf.reshard(b, Layout((128, 64)) | Swizzle(3, 4, 3), "smem")
+                for k in tf.tile(128, {step}):
+                    acc = tf.schedule((acc, lhs[:, k], rhs[k, :]), op=T.tiled_mma(atom=wgmma))
+                return tf.reshard(acc, (64, 64), "gmem")
+"""
+PANELS = "Layout((64, (2, 64)), (64, (4096, 1))) | Swizzle(3, 4, 3)"
+
+
+@pytest.mark.parametrize("step", [16, 32, 64, 128])
+def test_slices_of_shared_tiles(loaded, step):
+    """A slice along k is a start offset in the tile's layout, not a layout of its own."""
+    loaded(SLICES, layout=PANELS, step=step)
+
+
+@pytest.mark.parametrize(
+    ("layout", "step"), [("Layout((64, 128))", 64), (PANELS.replace("4096", "4104"), 64)]
+)
+def test_slices_of_tiles_that_do_not_fit(loaded, layout, step):
+    with pytest.raises(Refusal) as refused:
+        loaded(SLICES, layout=layout, step=step)
+    assert [d.code for d in refused.value.diags] == ["contract-unmet"]
+
+
 RESHARDS = """
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget

@@ -45,7 +45,7 @@ def bound_atom(target: Target, node: Node, types: Sequence[TensorType]) -> tuple
     """The matrix instruction with every parameter bound, and its fit on the operands."""
     instr: Any = node.attrs["op"]
     atom = instr.get("atom", instr)
-    fit = legal_use(target, atom, node.mesh, types, node.span)
+    fit = legal_use(target, atom, node.mesh, types, node.span, operands(node))
     assert isinstance(fit, Fit)
     family = atom.path.rpartition(".")[0]
     bound: list[tuple[str, Any]] = []

@@ -130,7 +130,10 @@ def match_shared(
     span = SPANS.get(key)
     if span is None or span not in pattern.spans:
         return None
-    bound: dict[str, Any] = {**env, "W": span * 8 // tile.dtype.bits}
+    width = span * 8 // tile.dtype.bits
+    if span > min(SPANS.values()) and not _in_phase(offsets, width):
+        return None
+    bound: dict[str, Any] = {**env, "W": width}
     if not _solve(pattern, atom, offsets, bound):
         return None
     for left, right in pattern.equal:
@@ -148,6 +151,14 @@ def match_shared(
                 if offsets.along(dim, base + i) - start != _nested(i, shape[dim], steps[dim]):
                     return None
     return {k: bound[k] for k in ("W", "l", "s", "r") if k in bound}
+
+
+def _in_phase(at: Place, width: int) -> bool:
+    """Whether the tile starts in the first row of a swizzle's pattern, 8 rows of ``width``
+    elements, as a descriptor without base offset supposes (PTX ISA, matrix descriptor)."""
+    run = max((e for axis in at.modes for e, step in axis if step == 1), default=1)
+    shifted = at.shift % (8 * width) == 0 or at.shift + run <= width
+    return at.coarse % (8 * width) == 0 and shifted
 
 
 def _solve(

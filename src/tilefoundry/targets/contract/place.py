@@ -130,14 +130,20 @@ def _squeezed(old: tuple[Dim, ...], new: tuple[Dim, ...]) -> dict[int, int] | No
 
 @dataclass(frozen=True)
 class Place:
-    """``modes`` per axis of the tile, ``bits`` of an element, the swizzle of the buffer,
-    ``align``: bytes that the byte offset of element 0 is surely a multiple of."""
+    """``modes`` per axis of the tile, ``bits`` of an element, the swizzle of the buffer.
+
+    ``align``: bytes that the byte offset of element 0 is surely a multiple of. In elements,
+    ``shift`` is the layout's own offset, and ``coarse`` what a window's start is a multiple of
+    (0: no start) but for steps along the contiguous modes.
+    """
 
     modes: tuple[Modes, ...]
     bits: int
     swizzle: Swizzle | None = None
     base: Dim = 0
     align: int = PARAMETER_ALIGN
+    coarse: int = 0
+    shift: int = 0
 
     def along(self, axis: int, index: int) -> Dim:
         """The axis' contribution to the offset, in elements."""
@@ -209,11 +215,13 @@ def place(type: TensorType, window: Window | None = None) -> Place | str:
     base: Dim = layout.offset if layout is not None else 0
     parts = buffer_modes(whole)
     bits = type.dtype.bits
-    units = gcd(PARAMETER_ALIGN * 8, multiple_of(base) * bits)
+    units, coarse = gcd(PARAMETER_ALIGN * 8, multiple_of(base) * bits), 0
     out: list[Modes] = [()] * type.rank
     for n, (axis, start) in enumerate(zip(window.axes, window.starts, strict=True)):
         base = base + _offset(parts[n], start)
-        units = gcd(units, _offset_multiple(parts[n], start) * bits)
+        for multiple, stride in _contributions(parts[n], start):
+            units = gcd(units, multiple * bits)
+            coarse = coarse if stride == 1 else gcd(coarse, multiple)
         if axis is None:
             continue
         size = type.shape[axis]
@@ -224,7 +232,8 @@ def place(type: TensorType, window: Window | None = None) -> Place | str:
             return f"axis {axis} of the tile crosses the blocks of {whole}"
         out[axis] = cut
     swizzle = layout.swizzle if layout is not None else None
-    return Place(tuple(out), bits, swizzle, base, max(1, units // 8))
+    shift = layout.offset if layout is not None else 0
+    return Place(tuple(out), bits, swizzle, base, max(1, units // 8), coarse, shift)
 
 
 def _cut(modes: Sequence[tuple[Dim, Dim]], size: int, start: Dim, step: int) -> Modes | None:
@@ -261,9 +270,23 @@ def _offset(modes: Sequence[tuple[Dim, Dim]], start: Dim) -> Dim:
     return total
 
 
-def _offset_multiple(modes: Sequence[tuple[Dim, Dim]], start: Dim) -> int:
-    """What the elements of :func:`_offset` are surely a multiple of (0: no offset)."""
-    return multiple_of(_offset(modes, start))
+def _contributions(modes: Sequence[tuple[Dim, Dim]], start: Dim) -> list[tuple[int, Dim]]:
+    """For each mode, what its part of :func:`_offset` is surely a multiple of (0: none), and
+    its stride, innermost first."""
+    known, inner = multiple_of(start), 1
+    out: list[tuple[int, Dim]] = []
+    for n, (extent, stride) in enumerate(reversed(modes)):
+        outermost = n == len(modes) - 1
+        step = multiple_of(stride)
+        if known % inner:
+            out.append((step, stride))
+        elif outermost or not isinstance(extent, int):
+            out.append((known // inner * step, stride))
+        else:
+            digit = gcd(known // inner, extent)
+            out.append((digit % extent * step, stride))
+        inner *= extent if isinstance(extent, int) else 1
+    return out
 
 
 def refined(places: Sequence[Place], axis: int) -> list[tuple[int, int]] | None:

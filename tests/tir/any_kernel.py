@@ -191,6 +191,7 @@ class Maker:
             "min_val": r.choice((-0.5, float("-inf"), 3)),
             "start": self.dim(),
             "op": 'a"b',
+            "scratch": r.choice(self.buffers),
         }
         attrs = {k: attrs[k] for k in r.sample(sorted(attrs), r.randint(0, 3))}
         if r.random() < 0.3:

@@ -430,7 +430,7 @@ WRONG = [
     ("ring_stages[n % 2][0:4, :])", "3)", "tir-form", 24, "a destination"),
     (
         "ring_stages[n % 2][0:4, :])",
-        "ring_stages[n % 2][0:4, :], a=x)",
+        "ring_stages[n % 2][0:4, :], a=x[0])",
         "tir-form",
         24,
         "a parameter",

@@ -162,6 +162,8 @@ def _value(value: Any) -> Any:
             return tuple(_value(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
         case Barrier():
             return ("barrier", value.name)
+        case Buffer():
+            return ("buffer", ring_name(value))
         case Axis():
             return ("axis", *_axis(value))
         case ShardLayout():

@@ -231,7 +231,7 @@ class _Naming:
         match value:
             case Expr():
                 return self._dim(value)
-            case Barrier() | Counter():
+            case Barrier() | Buffer() | Counter():
                 return self._objects.get(value, value)
             case tuple():
                 return self._each(value, self._value)  # pyright: ignore[reportUnknownArgumentType]

@@ -52,6 +52,11 @@ class Seen:
     view: View
     text: str
 
+    @property
+    def is_name(self) -> bool:
+        """It is a buffer's name, and no part of one."""
+        return self.text == self.view.buffer.name
+
     def __getitem__(self, index: Any) -> Seen:
         items: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
         view, shape = self.view, list[int]()
@@ -246,6 +251,10 @@ def _value(frame: Frame, node: ast.expr, value: Any) -> Any:
             return Layout(*(x for x in value if x is not None))
         case tuple() | list():
             return tuple(_value(frame, node, v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        case Ring():
+            return value.buffer
+        case Seen() if value.is_name:
+            return value.view.buffer
         case None | bool() | int() | float() | str() | enum.Enum():
             return value
         case Expr() | InstrPath() | Swizzle() | TensorType() | ShardLayout():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.naming import WORDS, fresh, ring_name
-from tilefoundry.tir.program import Buffer, For, PrimFunc, Stmt, When, With, views
+from tilefoundry.tir.program import Buffer, For, Issue, PrimFunc, Stmt, When, With, views
 
 Path = tuple[With, ...]
 
@@ -78,6 +78,10 @@ def _first_uses(
     for stmt in body:
         for view in views(stmt):
             first.setdefault(view.buffer, path)
+        if isinstance(stmt, Issue):
+            for value in stmt.attrs.values():
+                if isinstance(value, Buffer):
+                    first.setdefault(value, path)
         if isinstance(stmt, With):
             bindings.add(stmt.binding)
             _first_uses(stmt.body, (*path, stmt), first, bindings)

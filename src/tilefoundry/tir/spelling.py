@@ -22,7 +22,7 @@ from tilefoundry.lang.spelling import Bound, Place, index_text, tuple_text
 from tilefoundry.layout import ComposedLayout
 from tilefoundry.tir.forms import implied
 from tilefoundry.tir.naming import WORDS, fresh, ring_name
-from tilefoundry.tir.program import Barrier, For, Operand, View, With
+from tilefoundry.tir.program import Barrier, Buffer, For, Operand, View, With
 
 INNERMOST = 1 << 20
 """Depth of symbols that no loop or scope binds."""
@@ -253,6 +253,8 @@ class TirPlace(Place):
                 return f"T.{value}"
             case Barrier():
                 return value.name
+            case Buffer():
+                return ring_name(value)
             case ComposedLayout():
                 raise AssertionError(f"a parameter that has no source form: {value}")
             case ShardLayout():

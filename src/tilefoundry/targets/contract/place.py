@@ -50,9 +50,10 @@ class Window:
         starts: list[Dim] = []
         steps: list[int] = []
         left = {n for n, extent in enumerate(shape) if extent != 1}
+        single: dict[Sym, Dim] = {v: 0 for v, e in zip(vars, shape, strict=True) if e == 1}
         for place in index:
             start = substitute(place, zero)
-            step = place - start
+            step = substitute(place, single) - start
             starts.append(start)
             if step == 0:
                 axes.append(None)

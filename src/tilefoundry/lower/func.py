@@ -370,8 +370,8 @@ class _Lowering:
         if decided is None and not self._updates(node, node.args[0]):
             refuse("lower-clobbered", node.span, name=node.args[0].name or "the destination")
         self.home[node] = place
-        if node.args[1] in self.places.of and isinstance(update, View):
-            return []  # made in its slice
+        if node in self.places.in_slice and isinstance(update, View):
+            return []
         shape = fixed(node.args[1].tensor.shape, node.span)
         part = window(place, node.attrs["offsets"], shape)  # type: ignore[arg-type]
         if isinstance(update, Scalar):

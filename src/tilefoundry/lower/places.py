@@ -24,6 +24,8 @@ class Places:
         self.of: dict[Node, View] = {}
         self.filled: list[Node] = []
         """Fills of results outside any scope: dropped, as every element is written later."""
+        self.in_slice: set[Node] = set()
+        """Updates of a slice whose new part is made in the slice itself: nothing is stored."""
         self._shared: dict[Carried, bool] = {}
         self._carried = {
             n: c
@@ -68,7 +70,8 @@ class Places:
         if self.lives.loops[update] != self.lives.loops[node]:
             return
         shape = fixed(update.tensor.shape, node.span)
-        self.put(update, window(view, node.attrs["offsets"], shape))  # type: ignore[arg-type]
+        if self.put(update, window(view, node.attrs["offsets"], shape)):  # type: ignore[arg-type]
+            self.in_slice.add(node)
 
     def _put_carried(self, carried: Carried, view: View) -> bool:
         if not self.share(carried):

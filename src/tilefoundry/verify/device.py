@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, symbols
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.tir.program import Buffer, For, Issue, Stmt, Sync, View, When, With
-from tilefoundry.verify.finding import Findings
+from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler, Env, Fn
 from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate, window_axes
 from tilefoundry.verify.tiling import tiles
@@ -62,6 +62,10 @@ def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
     for buffer, uses in touched.items():
         if any(write for _, _, write in uses):
             _buffer(layout, walker, buffer, uses, findings)
+    for param in layout.func.params:
+        never = not any(write for _, _, write in touched.get(param, ()))
+        if param.role == "out" and never and prod(param.shape):
+            _unwritten(param, None, 0, findings)
 
 
 def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
@@ -399,11 +403,15 @@ def _whole(buffer: Buffer, held: list[Written], findings: Findings) -> None:
     volume = sum(prod(hi - lo + 1 for lo, hi in box) for box in boxes)
     if volume < prod(buffer.shape):
         place = next((w.site.place for w in held if w.write), None)
-        findings.add(
-            "device-unwritten", place, None,
-            f"at most {volume} of the {prod(buffer.shape)} elements of {buffer.name} are written",
-            "write every element of an output",
-        )  # fmt: skip
+        _unwritten(buffer, place, volume, findings)
+
+
+def _unwritten(buffer: Buffer, place: Place | None, volume: int, findings: Findings) -> None:
+    findings.add(
+        "device-unwritten", place, None,
+        f"at most {volume} of the {prod(buffer.shape)} elements of {buffer.name} are written",
+        "write every element of an output",
+    )  # fmt: skip
 
 
 __all__ = ["check"]

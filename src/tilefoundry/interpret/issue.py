@@ -223,6 +223,7 @@ def engine_copy(warp: Warp, stmt: Issue, lane: int, mesh: Mesh, completion: str)
                    "initialisation visible", "fence_init after init")  # fmt: skip
     size = prod(target.view.shape) * target.view.dtype.bits // 8
     phase = bar.attach(size)
+    warp.loaded.append(work)
 
     def land() -> None:
         machine.memory.write(warp.cta, to_slot, target, held.pop())

@@ -39,7 +39,9 @@ class Tile:
     column: Any
 
     def dense(self, values: torch.Tensor) -> torch.Tensor:
-        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+        # products of integers are exact in float64
+        narrow = values.dtype.is_floating_point and values.dtype != torch.float64
+        wide = torch.float32 if narrow else torch.float64
         out = torch.zeros(self.shape, dtype=wide)
         out[self.row, self.column] = values.to(wide)
         return out
@@ -71,11 +73,12 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Product:
     who, at = planner.holders(write, team)
     m, n = np.unravel_index(at, write.shape)
     rows, columns = distinct(m), distinct(n)
-    if lhs.storage == "rmem":
-        _, left_at = planner.holders(lhs, team)
-        depth = distinct(np.unravel_index(left_at, lhs.shape)[1])
-    else:
-        depth = np.arange(lhs.shape[1])
+    # groups that share k in registers add the part that they hold
+    depth = np.arange(lhs.shape[1])
+    for operand, axis in ((lhs, 1), (rhs, 0)):
+        if operand.storage == "rmem":
+            _, held = planner.holders(operand, team)
+            depth = np.intersect1d(depth, np.unravel_index(held, operand.shape)[axis])
     acc = _tile(planner, stmt, team, write, rows, columns, who, at, findings)
     left = _operand(planner, stmt, team, lhs, rows, depth, findings)
     right = _operand(planner, stmt, team, rhs, depth, columns, findings)

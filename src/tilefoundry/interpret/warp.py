@@ -66,6 +66,7 @@ class Warp:
         self.open: dict[str, list[Work]] = {"wgmma": [], "bulk": [], "async": []}
         self.groups: dict[str, list[list[Work]]] = {"wgmma": [], "bulk": [], "async": []}
         self.stored: list[tuple[Work, int]] = []
+        self.loaded: list[Work] = []
         self.inits: list[tuple[Barrier, int]] = []
         self.rounds: dict[Any, int] = {}
         every = (1 << self.size) - 1
@@ -234,7 +235,13 @@ class Warp:
     # Order
 
     def close(self) -> None:
-        """At the end, every store that this warp issued is known to be complete."""
+        """At the end, the stores that this warp issued are known to it to be complete, and its
+        loads to some warp of the CTA: shared memory is gone once the CTA is."""
+        ours = [w for w in self.machine.warps if w.cta == self.cta]
+        for work in self.loaded:
+            if not any(c.done & work.write_bit for w in ours for _, c in w.known.classes):
+                says = f"the kernel ends while {describe(work.issue)} may not have landed"
+                self.report("not-drained", says, work.issue, "a wait for its barrier's phase")
         for work, lane in self.stored:
             (_, clock), *_ = self.known.of(1 << lane)
             if not clock.done & work.write_bit:

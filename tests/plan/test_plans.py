@@ -133,6 +133,23 @@ def test_every_plan_is_within_the_capacities(plans):
         "copy_async_tensor", "copy_async_bulk", "copy_async", "copy"}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("store", "registers"),
+    [
+        ("out = tf.insert_slice(out, acc, (m, n))", 64 + 24),
+        ("out = tf.insert_slice(out, tf.cast(acc, 'bf16'), (m, n))", 64 + 32 + 24),
+        ("out = tf.insert_slice(out, tf.relu(acc), (m, n))", 64 + 64 + 24),
+        ("out = tf.insert_slice(out, tf.cast(acc * acc, 'bf16'), (m, n))", 64 + 64 + 24),
+    ],
+)
+def test_registers_are_those_of_the_widest_statement(store, registers, plans):
+    """128 x 128 sums of two warpgroups are 64 registers; what is made of them comes beside."""
+    out = "bf16" if "bf16" in store else "f32"
+    _, (answer,) = plans(small(out=out, store=store))
+    found = of(answer, form="SS", grid=(2, 1))
+    assert {p.registers.need for p in found} == {registers}
+
+
 def test_what_the_document_does_not_state_is_said(plans):
     _, answers = plans(tutorial("grid.py"), 1)
     text = answer_text(answers, "grid.py", False)

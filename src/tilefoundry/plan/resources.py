@@ -128,11 +128,12 @@ def barrier_bytes(slots: int, readers: int, staged: bool) -> int:
     return BARRIER_BYTES * (2 * slots * readers + (2 if staged else 0))
 
 
-def consumer_registers(held: Tile, fragments: tuple[Tile, ...], value_bits: int) -> int:
-    """The accumulator with the fragments of a step, or with the result made of it."""
+def consumer_registers(held: Tile, fragments: tuple[Tile, ...], bits: int) -> int:
+    """The accumulator with the fragments of a step, or what is alive of it, ``bits`` for each
+    element, while the result is made."""
     acc = words_of(held.type)
-    made = acc * value_bits // held.type.dtype.bits if value_bits != held.type.dtype.bits else 0
-    return acc + max(sum(words_of(t.type) for t in fragments), made) + OVERHEAD
+    made = -(-acc * bits // held.type.dtype.bits)
+    return max(acc + sum(words_of(t.type) for t in fragments), made) + OVERHEAD
 
 
 def resident(caps: Capacities, bytes: int, units: int, launch: int) -> tuple[int, str]:

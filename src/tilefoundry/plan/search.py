@@ -270,8 +270,7 @@ class _Search:
         lead: int,
         consumers: Consumers,
     ) -> Iterator[Plan]:
-        value = self.site.result.value.tensor
-        need = consumer_registers(compute.C, compute.fragments, value.dtype.bits)
+        need = consumer_registers(compute.C, compute.fragments, self.site.result.bits)
         m, n, _ = compute.use.shape
         group = compute.use.atom.execution_mesh.units
         issue = m * n // group

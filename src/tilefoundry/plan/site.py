@@ -34,11 +34,28 @@ class Load:
 
 @dataclass(frozen=True)
 class Result:
-    """``value`` made of the accumulator, inserted by ``insert``; ``copies`` between them."""
+    """``value`` made of the accumulator's ``total``, inserted by ``insert``; ``copies`` between
+    them."""
 
+    total: Node
     value: Node
     insert: Node
     copies: tuple[Node, ...]
+
+    @property
+    def bits(self) -> int:
+        """The most bits alive of one element at once while the value is made."""
+        most = self.total.tensor.dtype.bits
+        stack, seen = [self.value], {self.total}
+        while stack:
+            at = stack.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            made = [a for a in at.args if a is self.total or _comes_from(a, self.total)]
+            stack += made
+            most = max(most, sum(n.tensor.dtype.bits for n in {at, *made}))
+        return most
 
     @property
     def window(self) -> Window | None:
@@ -249,7 +266,7 @@ class _Reader:
                 copies += [at, *(a for a in at.args[1:] if a.op.name == "empty")]
                 at = at.args[0]
             if _comes_from(at, total):
-                return Result(at, insert, tuple(copies))
+                return Result(total, at, insert, tuple(copies))
         raise self._no("what it computes is not inserted into a result after it")
 
 

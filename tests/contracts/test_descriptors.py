@@ -93,7 +93,7 @@ def test_every_descriptor_addresses_the_layout(name, dtype, size, major, span, p
     """Two atoms along m (or every n that the span divides) by two spans along k."""
     k = 2 * max(span // size, 32 // size)
     width = span // size
-    for mn in (128,) if name == "A" else (8, 24, 64, 136, 256):
+    for mn in (128,) if name == "A" else (8, 24, 136, 256):
         if major == "MN" and mn % width:
             continue
         layout = canonical(major, span, mn, k, size, pad)
@@ -109,7 +109,7 @@ def test_every_descriptor_addresses_the_layout(name, dtype, size, major, span, p
         for i, j in product(range(mn // unit), range(k // depth)):
             start = d.start(i, j)
             assert start % 16 == 0
-            for a, b in product(range(0, unit, 3), range(depth)):
+            for a, b in product(range(0, unit, 5), range(depth)):
                 got = addressed(d, major, size, start, a, b)
                 crd = (i * unit + a, j * depth + b)
                 assert got == layout.byte_address(crd, size * 8), (d, crd)

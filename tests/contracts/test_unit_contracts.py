@@ -85,7 +85,7 @@ HELD = TensorType((128,), F32, layout_from((Split(128, MESH.axes[2]),)), "rmem")
         ("add", "binary"), ("pow", "binary"), ("cmp_lt", "binary"), ("exp", "unary"),
         ("gelu", "unary"), ("cast", "cast"), ("where", "where"), ("clamp", "clamp"),
         ("relu", "relu"), ("reduce", "reduce"), ("zeros", "fill"), ("full_like", "fill"),
-        ("arange", "arange"), ("reshard", "copy"), ("insert_slice", "copy"), ("concat", "copy"),
+        ("arange", "arange"), ("reshard", "copy"), ("insert_slice", "copy"),
     ],
 )  # fmt: skip
 def test_the_default_of_an_operation(op, instr):

@@ -73,11 +73,8 @@ def plan(copy: Copy) -> Vectors | Unmet:
     return Vectors(copy)
 
 
-MOVES = (
-    *("reshard", "slice", "insert_slice", "reshape", "transpose", "concat", "stack", "split"),
-    *("pad", "repeat_interleave", "local"),
-)
-"""Operations that move a value as it is."""
+MOVES = ("reshard", "slice", "insert_slice", "reshape", "transpose", "repeat_interleave", "local")
+"""Operations that move one value as it is."""
 
 COPY = CopyInstr("copy", (), 20, plan, ops=MOVES)
 CONTRACTS = (COPY,)

@@ -36,14 +36,17 @@ def finalize(source: Source, out: str | None, consts: dict[str, object], as_json
 
     Every operation gets its instruction (the author's, or the single legal default), values
     get their places, and synchronisation is derived and then verified by code of its own.
-    Capacity findings stand in the head as errors; they do not refuse the program.
+    Capacity findings stand in the head as errors; they do not refuse the program. A file of
+    TIR is verified as it stands, and printed again.
     """
     from tilefoundry.lang.load import load_source
     from tilefoundry.lower.finalize import finalize as lowered
+    from tilefoundry.lower.finalize import written
     from tilefoundry.tir.printer import print_program
 
-    loaded = load_source(source.path, source.selector, consts)
-    program, findings = lowered(loaded)
+    program, findings = written(source.path), []
+    if program is None:
+        program, findings = lowered(load_source(source.path, source.selector, consts))
     text = print_program(program)
     record = {
         "kernels": [

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 from tilefoundry.analyze.report import MEMORY, analyze
 from tilefoundry.diag import Diag
 from tilefoundry.lang.load import Loaded
-from tilefoundry.lower import lower
+from tilefoundry.lower import banks, lower
 from tilefoundry.tir.program import PrimFunc, Program
+
+PRIM, FUNC = re.compile(r"^\s*@prim_func\b", re.M), re.compile(r"^\s*@func\b", re.M)
 
 HEAD = ("peak", "reuse", "units")
 """Families of the memory report that stand in the head of the TIR."""
@@ -33,6 +37,23 @@ def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
         for finding in report.findings:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
+        notes += banks.notes(kernel)
         findings += report.findings
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings
+
+
+def written(path: str) -> Program | None:
+    """The program of a file of TIR, its kernels verified; None for any other file."""
+    from tilefoundry.tir.parse import parse_program
+    from tilefoundry.verify.accept import accept
+
+    if not Path(path).is_file():
+        return None
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    if not PRIM.search(text) or FUNC.search(text):
+        return None
+    program = parse_program(text, path)
+    for kernel in program.kernels.values():
+        accept(kernel)
+    return program

@@ -5,7 +5,19 @@ from tilefoundry.ir.expr import LoopVar
 from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, narrow
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.targets.load import load_target
-from tilefoundry.tir.program import Barrier, Buffer, For, Issue, PrimFunc, Sync, With, whole, window
+from tilefoundry.tir.program import (
+    Barrier,
+    Buffer,
+    For,
+    Issue,
+    PrimFunc,
+    Scalar,
+    Sync,
+    With,
+    walk,
+    whole,
+    window,
+)
 
 LEVELS = ("gpu", "cluster", "cta", "thread")
 
@@ -68,6 +80,11 @@ class Kernel:
         return self.lanes(1, *made, Sync("fence_init")), Sync("barrier", id=0, threads=threads)
 
     def func(self, *body):
+        """Registers that the body only reads are filled first."""
+        written = {v.buffer for s, _ in walk(body) if isinstance(s, Issue) for v in s.writes}
+        fill = (Issue("fill", (Scalar(0.0, BF16),), (whole(b),)) for b in self.buffers
+                if b.storage == "rmem" and b not in written)  # fmt: skip
+        body = (*fill, *body)
         inner = With(self.block, self.inside, "t", body)
         ctas, threads = (n for _, n in self.sizes)
         return PrimFunc(

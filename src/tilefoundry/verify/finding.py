@@ -20,6 +20,7 @@ FAMILIES = {
     "smem-plan": "the shared-memory plan is wrong",
     "smem-capacity": "the shared memory of one CTA does not suffice",
     "view-bounds": "a view leaves its buffer",
+    "read-unwritten": "memory or registers are read that nobody has written",
     "device-overlap": "writes of different participants to device memory overlap",
     "device-unwritten": "part of an output is never written",
     "register-plan": "the register counts of the roles are not legal",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilefoundry.tir.effects import Effects
 from tilefoundry.tir.program import Issue
 from tilefoundry.verify import barriers
-from tilefoundry.verify.memory import Access
+from tilefoundry.verify.memory import Access, unwritten
 from tilefoundry.verify.roles import WARPGROUP, Role, Site
 from tilefoundry.verify.state import (
     BULK_DONE,
@@ -19,8 +19,9 @@ from tilefoundry.verify.state import (
     WGMMA,
     Groups,
     Knowledge,
+    Slot,
 )
-from tilefoundry.verify.touch import Touch, meet, touches
+from tilefoundry.verify.touch import Box, Touch, meet, touches
 
 if TYPE_CHECKING:
     from tilefoundry.verify.machine import Machine, Op
@@ -43,9 +44,11 @@ def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Rol
             return _load(machine, issue, site, memory)
         return _store(machine, site, memory)
     if effect.completion == "wgmma":
-        return _wgmma(machine, site, memory, registers)
+        return _wgmma(machine, site, memory, registers, bool(issue.attrs.get("zero")))
     if effect.completion == "async":
         return _copy_async(machine, site, memory)
+    if issue.instr == "fill" and not issue.reads:
+        return None  # nothing is written yet
     plain = _plain(machine, site, memory, registers)
     if not effect.collective:
         return plain
@@ -53,8 +56,10 @@ def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Rol
 
 
 def _shared(machine: Machine, touch: Touch) -> bool:
-    """Memory that several threads see and somebody writes."""
-    return touch.view.storage != "rmem" and touch.buffer in machine.written
+    """Memory that several threads see and the kernel writes, or should."""
+    if touch.view.storage == "rmem":
+        return False
+    return touch.buffer in machine.written or touch.view.storage != "gmem"
 
 
 def _record(machine: Machine, site: Site, me: Knowledge, touch: Touch, owner: Knowledge | None,
@@ -105,7 +110,9 @@ def _store(machine: Machine, site: Site, memory: tuple[Touch, ...]) -> Op:
 
 
 def _wgmma(machine: Machine, site: Site, memory: tuple[Touch, ...],
-           registers: tuple[Touch, ...]) -> Op:  # fmt: skip
+           registers: tuple[Touch, ...], fresh: bool) -> Op:  # fmt: skip
+    """``fresh``: the old value of the accumulator is not read."""
+    written = {t.buffer for t in registers if t.write}
     full = len(site.threads) % WARPGROUP == 0
 
     def op(me: Knowledge) -> None:
@@ -115,6 +122,8 @@ def _wgmma(machine: Machine, site: Site, memory: tuple[Touch, ...],
         me.wgmma_site = site
         for touch in registers:
             box, key = touch.box(me.env), (touch.buffer, touch.slot(me.env))
+            if touch.write or not (fresh and touch.buffer in written):
+                _fill(machine, site, me, touch, key, box)
             touched = max(
                 (when for seen, when in me.touched.get(key, {}).items() if meet(seen, box)),
                 default=0,
@@ -158,10 +167,20 @@ def _plain(machine: Machine, site: Site, memory: tuple[Touch, ...],
                         ACQUIRE,
                     )  # fmt: skip
             me.touched.setdefault(key, {})[box] = now
+            _fill(machine, site, me, touch, key, box)
         for touch in memory:
             _record(machine, site, me, touch, me, PLAIN, now, False)
 
     return op
+
+
+def _fill(machine: Machine, site: Site, me: Knowledge, touch: Touch, key: Slot, box: Box) -> None:
+    """Registers are written before they are read."""
+    filled = me.filled.setdefault(key, set())
+    if touch.write:
+        filled.add(box)
+    elif not any(meet(seen, box) for seen in filled):
+        unwritten(machine.findings, site, touch)
 
 
 def _collective(machine: Machine, issue: Issue, site: Site, role: Role, plain: Op) -> Op | None:

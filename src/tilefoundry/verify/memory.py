@@ -66,6 +66,15 @@ def _dealt(old: Access, new: Access) -> bool:
     )
 
 
+def unwritten(findings: Findings, site: Site, touch: Touch) -> None:
+    """Report a read of what nobody has written."""
+    findings.add(
+        "read-unwritten", site.place, None,
+        f"{touch.buffer.name} is read where nothing has been written",
+        "write it first, on every path, zero trips included",
+    )  # fmt: skip
+
+
 class Memory:
     """The latest accesses of each slot of each buffer that more than one may touch."""
 
@@ -73,11 +82,18 @@ class Memory:
         self.findings, self.overlaps = findings, overlaps
         self.held: dict[Unit, list[Access]] = {}
         self.spoilt: dict[Unit, Access] = {}
+        self.filled: dict[Unit, set[Box]] = {}
         self._apart: dict[tuple[object, ...], bool] = {}
 
     def access(self, new: Access, slot: int, who: Knowledge, elected: bool) -> None:
         """Check ``new`` against what was done before, and remember it."""
         unit = (new.touch.buffer, slot)
+        filled = self.filled.setdefault(unit, set())
+        if new.write:
+            filled.add(new.box)
+        elif unit[0].storage != "gmem" and not any(meet(box, new.box) for box in filled):
+            # device memory may have been written by another block
+            unwritten(self.findings, new.site, new.touch)
         held = self.held.setdefault(unit, [])
         kept: list[Access] = []
         for old in held:
@@ -186,4 +202,4 @@ class Memory:
         return self._apart[key]
 
 
-__all__ = ["ADVICE", "Access", "Memory", "Unit"]
+__all__ = ["ADVICE", "Access", "Memory", "Unit", "unwritten"]

@@ -184,6 +184,12 @@ def held(layout: Layout, findings: Findings) -> None:
                     f"{view.buffer.name} is read by threads that never write it; others do",
                     "pass the value through shared memory",
                 )  # fmt: skip
+    for issue, buffer in stale_reads(layout.func):
+        findings.add(
+            "sync-registers", layout.sites[issue].place, None,
+            f"some threads hold an old version of {buffer.name}: others updated theirs",
+            "pass the value through shared memory",
+        )  # fmt: skip
 
 
 def _group(stmt: Stmt) -> int:

@@ -81,6 +81,7 @@ class Knowledge:
         self.last_async: Site | None = None
         self.touched: dict[Slot, dict[Box, int]] = {}
         self.flying: dict[Slot, dict[Box, int]] = {}
+        self.filled: dict[Slot, set[Box]] = {}
         self.seen: dict[int, int] = {}
         """Phases of a barrier that were complete, provably, when the role last arrived on it."""
         self.waits: dict[Site, list[Clock | None]] = {}

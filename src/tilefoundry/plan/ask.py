@@ -94,7 +94,9 @@ def _why(found: Found) -> list[str]:
         f"T.{path} {u.clause}: {u.got} does not match {u.expected}"
         for path, u in found.unmet.items()
     ]
-    words += [f"{why}: {found.examples.get(why, 'not enough')}" for why in sorted(found.refused)]
+    for why in sorted(found.refused):
+        short = found.nearest.get(why)
+        words.append(f"{why}: {short.words if short else 'not enough for any combination'}")
     return words or ["the target has no matrix instruction"]
 
 

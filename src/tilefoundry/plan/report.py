@@ -118,20 +118,18 @@ def _loop_lines(answer: Planned) -> list[str]:
         lines.append(f"# unavailable loop bound: {load.reason}")
     lines += [f"# unavailable {why}" for why in found.rates.lacks]
     for why, count in sorted(found.refused.items()):
-        example = found.examples.get(why)
-        more = f" example={example}" if example else ""
+        short = found.nearest.get(why)
+        more = f" nearest={short.words}" if short else ""
         lines.append(f"# infeasible combinations={count} for={why}{more}")
     lines += unmet_lines(found)
     return lines
 
 
 def unmet_lines(found: Found) -> list[str]:
-    """For each instruction without a plan the first clause that is not met."""
-    used = {p.compute.use.atom.path for p in found.plans}
+    """For each instruction without a legal use the first clause that is not met."""
     return [
         f"# refused T.{path} {u.clause}: {u.got} does not match {u.expected}"
         for path, u in found.unmet.items()
-        if path not in used
     ]
 
 

@@ -82,33 +82,44 @@ class Registers:
         return words
 
 
+@dataclass(frozen=True)
+class Short:
+    """What is missing of a capacity, and in words."""
+
+    lacking: int
+    words: str
+
+
 def registers(
     caps: Capacities, need: int, issue: int, units: int, lead: int, group: int
-) -> Registers | str:
+) -> Registers | Short:
     """How ``units`` threads, of which the first ``lead`` are not consumers, share the file.
 
     ``need`` are a consumer's registers, ``issue`` those of one issue's accumulator, which must
-    fit before roles re-partition. Words where they do not fit.
+    fit before roles re-partition. Says what is short where they do not fit.
     """
     even = caps.even(units)
     most = caps.stated("registers.per_unit")
     if even is None or most is None:
         return Registers(need, need, 0, need)
     if need > most:
-        return f"a consumer needs {need} registers, a {caps.unit} has {most}"
+        return Short(need - most, f"a consumer needs {need} registers, a {caps.unit} has {most}")
     if need <= even:
         return Registers(need, need, 0, up(need, 8))
     if not (caps.reallocates and lead and lead % group == 0):
-        return f"a consumer needs {need} registers, {units} of them have {even} each"
+        words = f"a consumer needs {need} registers, {units} {caps.unit}s have {even} each"
+        return Short(need - even, words)
     step = caps.stated("limits.setmaxnreg.step") or 8
     least = caps.stated("limits.setmaxnreg.min") or step
     if issue + OVERHEAD > even:
-        return f"one issue needs {issue + OVERHEAD} registers, {even} are there at launch"
+        words = f"one issue needs {issue + OVERHEAD} registers, {even} are there at launch"
+        return Short(issue + OVERHEAD - even, words)
     low = up(max(least, OVERHEAD) + SPARE, step)
     pool = even * units - low * lead
     share = min(most // step * step, pool // (units - lead) // step * step)
     if need > share:
-        return f"a consumer needs {need} registers, {share} are left to it"
+        words = f"a consumer of {units} {caps.unit}s needs {need} registers, {share} are left to it"
+        return Short(need - share, words)
     return Registers(need, share, low, even)
 
 

@@ -30,6 +30,7 @@ from tilefoundry.plan.moves import Move, copies, moves, natural, wanted
 from tilefoundry.plan.resources import (
     Capacities,
     Registers,
+    Short,
     barrier_bytes,
     consumer_registers,
     registers,
@@ -107,8 +108,8 @@ class Plan:
 
 @dataclass
 class Found:
-    """The plans of a site in order, what each instruction did not meet, and how many
-    combinations each capacity kept out."""
+    """The plans of a site in order, what each instruction that has no legal use did not meet,
+    and how many combinations each capacity kept out."""
 
     site: Site
     plans: list[Plan]
@@ -116,8 +117,8 @@ class Found:
     refused: Counter[str]
     rates: Rates
     load: Load
-    examples: dict[str, str] = field(default_factory=lambda: dict[str, str]())
-    """One case in words of a capacity whose refusals differ."""
+    nearest: dict[str, Short] = field(default_factory=lambda: dict[str, Short]())
+    """Of a capacity whose refusals differ, the one that lacks least."""
 
 
 def search(module: Module, site: Site, target: Target, binding: str) -> Found:
@@ -131,7 +132,8 @@ class _Search:
         self.caps = Capacities(target)
         self.unmet: dict[str, Unmet] = {}
         self.refused: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
+        self.nearest: dict[str, Short] = {}
+        self.legal: set[str] = set()
         self.near = self.caps.shared
         self._moves: dict[tuple[str, int, int], dict[str, list[Move]]] = {}
         self._computes: dict[Any, tuple[Compute, tuple[Move, Move]] | None] = {}
@@ -143,8 +145,9 @@ class _Search:
         self.load = amounts(self.site)
         plans = list(self._plans()) if near else []
         plans.sort(key=lambda p: p.order)
+        self.unmet = {path: u for path, u in self.unmet.items() if path not in self.legal}
         return Found(
-            self.site, plans, self.unmet, self.refused, self.rates, self.load, self.examples
+            self.site, plans, self.unmet, self.refused, self.rates, self.load, self.nearest
         )
 
     # ---- combinations
@@ -254,6 +257,7 @@ class _Search:
             for b in pair[1]:
                 made = computes(self.site, use, consumers, (a.ring, b.ring), self.binding)
                 if isinstance(made, Compute):
+                    self.legal.add(use.atom.path)
                     return made, (a, b)
                 keep(self.unmet, use.atom, made)
                 if made.clause == "A":
@@ -275,9 +279,11 @@ class _Search:
         group = compute.use.atom.execution_mesh.units
         issue = m * n // group
         shares = registers(self.caps, need, issue, units, lead, group)
-        if isinstance(shares, str):
+        if isinstance(shares, Short):
             self.refused["registers"] += 1
-            self.examples.setdefault("registers", shares)
+            least = self.nearest.setdefault("registers", shares)
+            if shares.lacking < least.lacking:
+                self.nearest["registers"] = shares
             return
         staging, by = None, None
         if store != DIRECT:

@@ -153,6 +153,6 @@ def said(stmt):
 
 
 __all__ = [
-    *("BF16", "F32", "Buffer", "Tiny", "given", "lines", "loop", "move"),
+    *("F32", "Buffer", "Tiny", "given", "lines", "loop", "move"),
     *("op", "result", "said", "shared", "syncs"),
 ]

@@ -153,7 +153,7 @@ def handed(a: Access, b: Access, same_time: bool) -> str:
     ``thread`` the same one, ``warp`` the same warp, ``role`` any of the participants."""
     if a.mask != b.mask or a.engine != "none" or b.engine != "none":
         return "role"
-    if a.node is b.node and not _depends(a.view):
+    if a.node is b.node and not any(_varies(x) for x in a.view.index):
         return _reach(a, b) if _matrix(a) else "thread"
     mine, other = _registers(a), _registers(b)
     if mine is None or other is None or not same_place(a.view, b.view):

@@ -139,21 +139,23 @@ class Edges:
         self.backward: set[tuple[Access, Access]] = set()
         """(a, b): the last a on the same slot before this iteration is over before b."""
         self.rings: dict[int, tuple[Node | None, int]] = {}
+        """The loop that fills the slots of a store, and their number (0: none twice)."""
         loops: list[Node | None] = [n for n in tree.walk() if isinstance(n.stmt, For)]
         loops.sort(key=lambda n: -len(n.loops))  # type: ignore[union-attr]
         for store, found in accesses.stores.items():
-            self.rings[store] = self._ring(store, found)
+            self.rings[store] = self._ring(found)
         for loop in (*loops, None):
             for store, found in accesses.stores.items():
                 self._level(loop, store, found)
 
-    def _ring(self, store: int, found: Sequence[Access]) -> tuple[Node | None, int]:
-        return ring_of(found, self.counts)
+    def _ring(self, found: Sequence[Access]) -> tuple[Node | None, int]:
+        loop, slots = ring_of(found, self.counts)
+        count = self.counts.peek(loop) if loop is not None else None
+        again = count is None or bounds(count)[1] >= slots
+        return loop, slots if again else 0
 
     def _slots(self, loop: Node | None, store: int, inside: Sequence[Access]) -> int:
-        ring, slots = self.rings[store]
-        if ring is None and loop is not None:  # buffers laid over each other: each its own ring
-            ring, slots = ring_of(inside, self.counts)
+        ring, slots = ring_of(inside, self.counts) if inside else (None, 1)
         return slots if loop is not None and ring is loop else 1
 
     def _level(self, loop: Node | None, store: int, found: Sequence[Access]) -> None:

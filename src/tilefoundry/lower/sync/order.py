@@ -20,6 +20,7 @@ from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
 from tilefoundry.lower.sync.edges import Edges, uneven
 from tilefoundry.lower.sync.tree import (
+    GROUP,
     WARP,
     Block,
     Gate,
@@ -28,7 +29,7 @@ from tilefoundry.lower.sync.tree import (
     Tree,
     common,
     count,
-    one_warp,
+    one_part,
 )
 from tilefoundry.tir.program import For, Issue, Sync, When, With
 
@@ -164,8 +165,10 @@ class Order:
         out: State = {}
         for (access, age), one in state.items():
             ring, slots = self.edges.rings.get(access.store, (None, 1))
-            if ring is loop:
+            if ring is loop and slots:
                 age = (age + 1) % slots
+            elif ring is loop:
+                age = 1
             if one.fresh and loop in access.node.loops:
                 one = replace(one, fresh=False)
             key = access, age
@@ -298,6 +301,8 @@ class Order:
         x = one.access
         if count(x.mask | y.mask) == 1:
             return ""
+        if x.engine == "wgmma" and one_part(x.mask | y.mask, GROUP):
+            return ""  # each thread waits for the work of its whole warpgroup
         effect, other = self.accesses.effects[x.node], self.accesses.effects[y.node]
         if effect.elected and other.elected and x.mask == y.mask:
             return ""
@@ -314,7 +319,7 @@ class Order:
     ) -> None:
         x = one.access
         block, child = common(x.node, node)
-        mask = x.mask if x.mask == y.mask or not meet else block.mask
+        mask = _meeting_place(x.node.mask, y.node.mask, block.mask) if meet else x.mask
         inside = mask | x.mask | (self._wait_of(one)[1] if one.open else 0)
         while (
             child is not node
@@ -335,7 +340,7 @@ class Order:
             gate.why.append(f"{x.buffer.name} {'written' if x.write else 'read'}")
         if fence:
             gate.fences.add(x.mask)
-        if meet == "warp" or (meet and one_warp(mask)):
+        if meet == "warp" or (meet and one_part(mask, WARP)):
             gate.warps.add(mask)
         elif meet:
             self._admit(child, mask, x, y)
@@ -399,7 +404,7 @@ class Order:
 
     def _gather(self, state: State, mask: int) -> None:
         """The threads of each warp of ``mask`` have arrived."""
-        if one_warp(mask):
+        if one_part(mask, WARP):
             self._meet(state, mask)
             return
         for key, one in state.items():
@@ -420,6 +425,11 @@ class Order:
                 after |= mask
             if (ordered, after) != (one.ordered, one.ordered_async):
                 state[key] = replace(one, ordered=ordered, ordered_async=after)
+
+
+def _meeting_place(one: int, two: int, around: int) -> int:
+    """The threads that meet: of the wider of the two scopes, or of the scope around both."""
+    return one | two if one | two in (one, two) else around
 
 
 def _text(gate: Gate) -> tuple[object, ...]:

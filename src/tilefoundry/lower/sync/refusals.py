@@ -7,6 +7,7 @@ from tilefoundry.lower.sync.access import same_place
 from tilefoundry.lower.sync.tree import Node, Tree, leaves
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Buffer, Issue, View
+from tilefoundry.tir.versions import stale_reads
 
 
 def refuse_unordered(tree: Tree) -> None:
@@ -33,6 +34,8 @@ def refuse_unordered(tree: Tree) -> None:
             _device(tree, writers, readers)
         else:
             _same_blocks(tree, writers, readers)
+    for issue, buffer in stale_reads(tree.func):
+        refuse("sync-registers-cross-roles", issue.span, name=buffer.name)
 
 
 def _registers(

@@ -246,10 +246,10 @@ def count(mask: int) -> int:
     return mask.bit_count()
 
 
-def one_warp(mask: int) -> bool:
-    """All threads of ``mask`` are of one warp."""
+def one_part(mask: int, size: int) -> bool:
+    """All threads of ``mask`` are of one aligned group of ``size``."""
     low = (mask & -mask).bit_length() - 1
-    return mask.bit_length() - 1 < low // WARP * WARP + WARP
+    return mask.bit_length() - 1 < low // size * size + size
 
 
 def within_parts(units: list[int], size: int) -> bool:

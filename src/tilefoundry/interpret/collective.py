@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from tilefoundry.interpret.memory import Side
+from tilefoundry.interpret.operand import actor, note, plan_of, slot_of
 from tilefoundry.interpret.plan import Planner, Team
 from tilefoundry.interpret.report import Report
 from tilefoundry.interpret.sync import group_of
@@ -40,6 +41,10 @@ class Reduction:
     rank: Any
     """Of each item: the unit's place in its group."""
     findings: list[Report] = field(default_factory=lambda: list[Report]())
+
+    @property
+    def items(self) -> int:
+        return len(self.order) + len(self.counts)
 
 
 def plan(planner: Planner, stmt: Issue, team: Team) -> Reduction:
@@ -127,8 +132,6 @@ def local(stmt: Issue, planned: Reduction, terms: torch.Tensor) -> tuple[torch.T
 
 
 def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
-    from tilefoundry.interpret.issue import actor, note, plan_of, slot_of
-
     planned: Reduction = plan_of(
         warp, stmt, lanes, mesh, lambda t: plan(warp.kernel.planner, stmt, t)
     )

@@ -13,6 +13,10 @@ from tilefoundry.tir.effects import Effects, effects
 from tilefoundry.tir.program import For, Issue, PrimFunc, Scalar, Stmt, View, When, With
 
 
+ITEMS = 8_000_000
+"""Items of plans that are kept, some 30 bytes each."""
+
+
 class Kernel:
     """One kernel, ready to be executed many times."""
 
@@ -24,11 +28,21 @@ class Kernel:
         self.plans: dict[Any, Any] = {}
         self.outside = Mesh()
         """The mesh of statements outside of every scope."""
+        self._items = 0
         self._symbols: dict[Dim, tuple[Sym, ...]] = {}
         self._effects: dict[Issue, Effects] = {}
         self._free: dict[Issue, tuple[Sym, ...]] = {}
         self._stations: dict[tuple[Issue, int], tuple[int, ...]] = {}
         self._busy: dict[tuple[Stmt, int], tuple[bool, ...]] = {}
+
+    def keep(self, key: Any, plan: Any) -> None:
+        """Remembers a plan; forgets all when they hold too many items."""
+        self._items += plan.items
+        if self._items > ITEMS:
+            self._items = plan.items
+            self.plans.clear()
+            self.places.cache.clear()
+        self.plans[key] = plan
 
     def symbols(self, x: Dim) -> tuple[Sym, ...]:
         found = self._symbols.get(x)

@@ -117,7 +117,8 @@ class Memory:
         buffer = side.view.buffer
         storage, marks, mark = self._storage(cta, buffer)
         at, index = self._spot(side.reach, slot)
-        storage[index] = values if side.where is None else values[side.where]
+        kept = values if side.where is None else values[side.where]
+        storage[index] = kept.to(storage.dtype)
         marks[at] = mark
 
     def forget(self, cta: int, slot: int, side: Side) -> None:

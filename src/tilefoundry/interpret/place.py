@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, symbols
-from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.program import Buffer, Issue, PrimFunc, View, views, walk
 
 Values = Mapping[Sym, Any]
@@ -270,9 +270,3 @@ class Places:
             for view in views(stmt):
                 found.setdefault(view.buffer)
         return tuple(found)
-
-
-def thread_coordinates(env_symbols: tuple[Sym, ...], level: str) -> bool:
-    """Whether any of the symbols differs among threads of a CTA by itself."""
-    return any(isinstance(s, Coord) and s.axis is not None and s.axis.level == level
-               for s in env_symbols)  # fmt: skip

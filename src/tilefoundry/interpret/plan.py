@@ -50,6 +50,10 @@ class Plan:
     who: Any = None
     """The participant of each item."""
 
+    @property
+    def items(self) -> int:
+        return self.count * (len(self.reads) + 1)
+
 
 class Planner:
     """Plans of one kernel."""

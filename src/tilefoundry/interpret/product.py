@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from tilefoundry.interpret.clock import Clock
-from tilefoundry.interpret.log import Actor, Reach, Record
+from tilefoundry.interpret.log import Actor, Record
 from tilefoundry.interpret.memory import Side
+from tilefoundry.interpret.operand import actor, note, plan_of, slot_of
 from tilefoundry.interpret.place import distinct
 from tilefoundry.interpret.plan import Planner, Team
+from tilefoundry.interpret.registers import fenced
 from tilefoundry.interpret.report import Report, describe, ranges
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.pattern import MmaAtom
@@ -55,6 +57,10 @@ class Product:
     lhs: Tile
     rhs: Tile
     findings: list[Report] = field(default_factory=lambda: list[Report]())
+
+    @property
+    def items(self) -> int:
+        return sum(tile.side.count for tile in (self.acc, self.lhs, self.rhs))
 
 
 def atom_of(stmt: Issue) -> MmaAtom:
@@ -135,8 +141,6 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
     if warps > 1:
         gather(warp, stmt, mesh, first, warps)
         return
-    from tilefoundry.interpret.issue import actor, note, plan_of, slot_of
-
     planned: Product = plan_of(
         warp, stmt, lanes, mesh, lambda t: plan(warp.kernel.planner, stmt, t)
     )
@@ -154,12 +158,7 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
     slot = slot_of(warp, target.side.view, lanes, stmt)
     note(warp, stmt, target.side.reach, slot, True, lanes, who)
     out = multiply(a, b, old)[target.row, target.column]
-    _store(memory, warp.cta, slot, target.side, out)
-
-
-def _store(memory: Any, cta: int, slot: int, side: Side, values: torch.Tensor) -> None:
-    storage, _, _ = memory._storage(cta, side.view.buffer)
-    memory.write(cta, slot, side, values.to(storage.dtype))
+    memory.write(warp.cta, slot, target.side, out)
 
 
 # wgmma
@@ -180,7 +179,7 @@ def gather(warp: Warp, stmt: Issue, mesh: Mesh, first: int, warps: int) -> None:
         warp.report("barrier-misuse", says, stmt)
     came.append(warp)
     warp.open["wgmma"].append(work)
-    _fenced(warp, stmt)
+    fenced(warp, stmt)
     if len(came) == warps + 1:
         del machine.gathering[key]
         _launch(warp, work, sorted(came[1:], key=lambda w: w.index), stmt, mesh)
@@ -192,20 +191,8 @@ def _never() -> None:
     raise AssertionError("a wgmma that has not been issued by all of its warps does not run")
 
 
-def _fenced(warp: Warp, stmt: Issue) -> None:
-    """Registers of the operands are fenced since they were touched."""
-    buffers = [stmt.writes[0].buffer]
-    buffers += [r.buffer for r in stmt.reads if isinstance(r, View) and r.storage == "rmem"]
-    dirty = [b.name for b in dict.fromkeys(buffers) if warp.touched is None or b in warp.touched]
-    if dirty:
-        says = f"{describe(stmt)} uses registers of {', '.join(dirty)} that are not fenced"
-        warp.report("register-hazard", says, stmt, "a wgmma_fence before it", dirty[0])
-
-
 def _launch(last: Warp, work: Any, team: list[Warp], stmt: Issue, mesh: Mesh) -> None:
     """``last`` is at the statement: its loop variables and counters are those of the team."""
-    from tilefoundry.interpret.issue import plan_of, slot_of
-
     lead, machine = team[0], last.machine
     threads = np.concatenate([w.ids for w in team])
     every = (1 << lead.size) - 1
@@ -242,39 +229,9 @@ def _launch(last: Warp, work: Any, team: list[Warp], stmt: Issue, mesh: Mesh) ->
         out = results.pop()
         if not stmt.attrs.get("zero"):
             out = out + acc.dense(memory.read(cta, slots[2], acc.side, stmt))
-        _store(memory, cta, slots[2], acc.side, out[acc.row, acc.column])
+        memory.write(cta, slots[2], acc.side, out[acc.row, acc.column])
 
     work.steps = [fetch, retire]
     for warp in team:
         warp.flight.append(work)
     machine.queue((cta, lead.index), work)
-
-
-def touch(warp: Warp, stmt: Issue, reach: Reach, write: bool, lanes: int) -> None:
-    """The lanes use registers: no wgmma that may be in flight has them."""
-    if warp.touched is not None:
-        warp.touched.add(reach.buffer)
-    keep = []
-    for work in warp.flight:
-        if all(clock.done & work.write_bit for _, clock in warp.known.of(lanes)):
-            continue
-        keep.append(work)
-        for other, written in work.registers:
-            if other.buffer is reach.buffer and (write or written) and _share(warp, other, reach):
-                says = (
-                    f"{describe(stmt)} by {warp.who(lanes)} "
-                    f"{'writes' if write else 'reads'} registers of {reach.buffer.name} "
-                    f"while {describe(work.issue)} is in flight"
-                )
-                warp.report("register-hazard", says, stmt, "a wgmma_wait that retires it first",
-                            reach.buffer.name)  # fmt: skip
-    if lanes == (1 << warp.size) - 1:
-        warp.flight = keep
-
-
-def _share(warp: Warp, a: Reach, b: Reach) -> bool:
-    cache = warp.kernel.places.cache
-    key = ("registers", a, b)
-    if key not in cache:
-        cache[key] = bool(np.isin(b.elements, a.elements).any())
-    return cache[key]

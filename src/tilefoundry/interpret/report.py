@@ -65,6 +65,7 @@ class Reports:
     _keys: set[Any] = field(default_factory=lambda: set[Any]())
 
     def add(self, report: Report, key: Iterable[Any] = ()) -> None:
+        assert report.kind in KINDS, report.kind
         given = (report.kind, report.buffer, *key)
         if given in self._keys:
             return

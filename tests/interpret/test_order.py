@@ -294,11 +294,11 @@ def test_a_clipped_tensor_copy_delivers_its_whole_box():
 # Device memory and several CTAs
 
 
-@pytest.mark.parametrize("meet", [True, False])
+@pytest.mark.parametrize("meet", ["grid", "cluster", None])
 @pytest.mark.parametrize("policy", ["random", "round-robin", "greedy", "reverse"])
 def test_ctas_meet_in_device_memory(meet, policy):
     """Each of two CTAs writes its half of a work buffer and reads the other's."""
-    b = Block(32, ctas=2)
+    b = Block(32, ctas=2, clusters=1 if meet == "cluster" else None)
     x, out = b.param("x", (64,)), b.param("out", (64,), role="out")
     work = b.param("work", (64,), role="work")
     r = b.per_thread("r", 32)
@@ -307,7 +307,7 @@ def test_ctas_meet_in_device_memory(meet, policy):
     func = b.func(
         copy(window(whole(x), mine, (32,)), r),
         copy(r, window(whole(work), mine, (32,))),
-        *((sync("grid"),) if meet else ()),
+        *((sync(meet),) if meet else ()),
         copy(window(whole(work), other, (32,)), r),
         copy(r, window(whole(out), mine, (32,))),
     )

@@ -12,7 +12,6 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.effects import Effects, effects
 from tilefoundry.tir.program import For, Issue, PrimFunc, Scalar, Stmt, View, When, With
 
-
 ITEMS = 8_000_000
 """Items of plans that are kept, some 30 bytes each."""
 
@@ -101,7 +100,7 @@ class Kernel:
         return tuple(any(b[n] for b in inside) for n in range(self.units.warps))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def kernel_of(func: PrimFunc) -> Kernel:
     """The shared part of ``func``'s executions."""
     return Kernel(func)

@@ -7,6 +7,7 @@ so strides are the real ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
@@ -30,6 +31,7 @@ def side(view: View) -> Side | Unmet:
     return Side(TensorType(view.shape, view.dtype, None, view.storage), window)
 
 
+@lru_cache(maxsize=256)
 def plan_of(issue: Issue, mesh: Mesh, level: str = "thread") -> Plan | Fit | Unmet | None:
     """The plan of a copy or the fit of a matrix instruction as issued by ``mesh``'s units of
     ``level``; None for what works on registers alone, or on a part of them."""
@@ -78,12 +80,12 @@ def unmet(func: PrimFunc) -> Iterator[tuple[Issue, Unmet]]:
     """Issues of a kernel that do not meet their contract."""
     for stmt, mesh in walk(func.body):
         if isinstance(stmt, Issue):
-            found = plan_of(stmt, _units(mesh, func))
+            found = plan_of(stmt, participants(mesh, func))
             if isinstance(found, Unmet):
                 yield stmt, found
 
 
-def _units(mesh: Mesh, func: PrimFunc) -> Mesh:
+def participants(mesh: Mesh, func: PrimFunc) -> Mesh:
     """The participants; all threads of a CTA where no scope arranges them."""
     if mesh.at("thread"):
         return mesh
@@ -93,4 +95,4 @@ def _units(mesh: Mesh, func: PrimFunc) -> Mesh:
     return Mesh((*mesh.axes, *arrange("thread", (count,), ("thread",))), mesh.sizes)
 
 
-__all__ = ["plan_of", "side", "unmet"]
+__all__ = ["participants", "plan_of", "side", "unmet"]

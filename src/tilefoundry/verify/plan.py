@@ -6,6 +6,7 @@ from math import prod
 
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, View, views
+from tilefoundry.tir.versions import stale_reads
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.memory import Unit
 from tilefoundry.verify.roles import WARP, WARPGROUP, Layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -188,6 +189,37 @@ def test_what_mma_sync_multiplies(dtype, acc, fits):
             continue
         if isinstance(found, Unmet):
             assert found.clause == "dtype"
+
+
+class Bound:
+    """``extent @ axis`` of a pasted layout."""
+
+    def __init__(self, axis):
+        self.axis = axis
+
+    def __rmatmul__(self, extent):
+        return Split(extent, self.axis)
+
+
+def test_a_refused_storage_names_the_fragment_to_bring():
+    """Two warps on 32 x 16 x 32: C and A get the warps along m, B is whole on both."""
+    mesh = Mesh(arrange("thread", (2, 4, 8), ("wm", "l4", "l8"), (32, 1, 4)))
+    scope = SimpleNamespace(**{a.name: Bound(a) for a in mesh.axes})
+    tiles = {
+        "C": TensorType((32, 16), F32, None, "smem"),
+        "A": shared((32, 32), Layout((32, 32)), F16),
+        "B": shared((32, 16), Layout((32, 16)), F16),
+    }
+    for _ in range(3):
+        found = judge(SM80, mesh, tiles["A"], tiles["B"], tiles["C"])
+        assert isinstance(found, Unmet) and found.clause == "storage"
+        name = found.expected[0]
+        text = found.fix.removeprefix("tf.reshard(..., ").removesuffix(', "rmem")')
+        layout = eval(text, {"compute": scope})
+        tiles[name] = registers(tiles[name].shape, layout, tiles[name].dtype)
+    found = judge(SM80, mesh, tiles["A"], tiles["B"], tiles["C"])
+    assert isinstance(found, Fit), found
+    assert (found.bind, found.serial) == ((2, 1, 1), (1, 2, 2))
 
 
 def split_k(partial, split=True):

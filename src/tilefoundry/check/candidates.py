@@ -13,6 +13,7 @@ from tilefoundry.ir.types import TensorType
 from tilefoundry.ops.base import operands, seen
 from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side, record
 from tilefoundry.targets.contract.legality import Fit, Unmet, judge
+from tilefoundry.targets.contract.match import shared_layouts
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.place import window_of
 from tilefoundry.targets.contract.registry import Contract, contracts
@@ -103,9 +104,22 @@ def sites_text(found: Sequence[Site]) -> str:
         for candidate in site.candidates:
             lines += _candidate_lines(candidate)
         for c in site.candidates:
-            if isinstance(c.answer, Unmet) and c.answer.fix:
-                lines.append(f"    would fit   T.{c.contract.path}  {c.answer.fix}")
+            lines += [f"    would fit   T.{c.contract.path}  {fix}" for fix in fixes(site, c)]
     return "\n".join(lines)
+
+
+def fixes(site: Site, candidate: Candidate) -> list[str]:
+    """What would meet the clause that is not met, the best first: for an operand in shared
+    memory every layout that its dtype, major and tile allow."""
+    answer, atom = candidate.answer, candidate.contract
+    if not isinstance(answer, Unmet) or not answer.fix:
+        return []
+    out = [answer.fix]
+    operand = dict(zip("AB", site.types, strict=False)).get(answer.clause)
+    if isinstance(atom, MmaAtom) and operand is not None and operand.storage == "smem":
+        found = shared_layouts(atom, answer.clause, operand, answer.parameters)
+        out += [text for text in found if text not in out]
+    return out
 
 
 def _candidate_lines(candidate: Candidate) -> list[str]:
@@ -144,14 +158,14 @@ def sites_record(found: Sequence[Site]) -> dict[str, Any]:
                 "line": s.node.span.line if s.node.span else None,
                 "op": f"tf.{s.node.op.name}",
                 "result": str(s.node.type),
-                "candidates": [_candidate_record(c) for c in s.candidates],
+                "candidates": [_candidate_record(s, c) for c in s.candidates],
             }
             for s in found
         ]
     }
 
 
-def _candidate_record(candidate: Candidate) -> dict[str, Any]:
+def _candidate_record(site: Site, candidate: Candidate) -> dict[str, Any]:
     answer = candidate.answer
     out: dict[str, Any] = {"instruction": f"T.{candidate.contract.path}", "fits": candidate.fits}
     if isinstance(answer, Unmet):
@@ -160,6 +174,7 @@ def _candidate_record(candidate: Candidate) -> dict[str, Any]:
             "expected": answer.expected,
             "got": answer.got,
             "fix": answer.fix,
+            "would_fit": fixes(site, candidate),
         }
     elif isinstance(answer, Fit):
         out |= {

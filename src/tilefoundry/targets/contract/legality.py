@@ -211,10 +211,12 @@ def _under(
         want = patterns[name].dtype_under(env)
         if tile.dtype.name != want and not (want == "tf32" and tile.dtype.name == "f32"):
             return Unmet("dtype", f"{name} of {want}", f"{tile.dtype}", f'tf.cast(..., "{want}")')
+    dims = {"A": (0, 2), "B": (2, 1), "C": (0, 1)}
     for name, tile in tiles.items():
-        if tile.storage != patterns[name].storage:
-            want = patterns[name].storage
-            return Unmet("storage", f"{name} in {want}", f"{name} in {tile.storage}", f'"{want}"')
+        want = patterns[name].storage
+        if tile.storage != want:
+            fix = _brought(patterns[name], tile, groups, env, dims[name])
+            return Unmet("storage", f"{name} in {want}", f"{name} in {tile.storage}", fix)
     shape = atom.shape(env)
     whole = (*acc.shape, lhs.shape[1])
     repeat: list[int] = []
@@ -223,7 +225,6 @@ def _under(
             return Unmet("shape", f"{axis} a multiple of {unit}", f"{axis} = {extent}")
         repeat.append(extent // unit)
     bound: dict[Axis, tuple[int, int]] = {}
-    dims = {"A": (0, 2), "B": (2, 1), "C": (0, 1)}
     solved: dict[str, Mapping[str, int]] = {}
     parts = {"A": windows[0], "B": windows[1], "C": None}
     for name, tile in tiles.items():
@@ -240,6 +241,21 @@ def _under(
         bind[n] *= axis.extent
     serial = tuple(r // b for r, b in zip(repeat, bind, strict=True))
     return Fit(chosen, shape, tuple(bind), serial, groups, solved)  # type: ignore[arg-type]
+
+
+def _brought(
+    pattern: TensorPattern, tile: TensorType, groups: Groups, env: Env, dims: tuple[int, int]
+) -> str:
+    """The reshard that brings a tile where the pattern wants it."""
+    first = pattern.arrangements[0]
+    atom = tuple(value_of(x, env) for x in pattern.shape)
+    if isinstance(first, FragmentPattern):
+        layout = fragment_text(first, tile, atom, groups, env, dims)
+    elif all(isinstance(e, int) for e in tile.shape):
+        layout = shared_text(first, tile)
+    else:
+        return f'tf.reshard(..., storage="{pattern.storage}")'
+    return f'tf.reshard(..., {layout}, "{pattern.storage}")'
 
 
 def _unbound(
@@ -292,7 +308,7 @@ def _operand(
             clash = match_fragment(arrangement, tile, atom, groups, env, bound, use.dims)
             if clash is None:
                 return {}
-            expected = fragment_text(arrangement, tile, atom, groups, env)
+            expected = fragment_text(arrangement, tile, atom, groups, env, use.dims)
             return Unmet(name, expected, clash, expected)
         found = match_shared(arrangement, tile, atom, env, use.window, pattern.align)
         if found is not None:

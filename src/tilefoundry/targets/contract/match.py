@@ -9,9 +9,16 @@ from typing import Any
 
 from tilefoundry.ir.expr import symbols
 from tilefoundry.ir.mesh import Axis
+from tilefoundry.ir.spec import layout_from
 from tilefoundry.ir.types import TensorType
-from tilefoundry.targets.contract.pattern import Env, FragmentPattern, SharedPattern, value_of
-from tilefoundry.targets.contract.place import Place, Window, panels, place
+from tilefoundry.targets.contract.pattern import (
+    Env,
+    FragmentPattern,
+    MmaAtom,
+    SharedPattern,
+    value_of,
+)
+from tilefoundry.targets.contract.place import Place, Window, panel_layouts, panels, place
 
 SPANS: Mapping[tuple[int, int, int] | None, int] = {
     None: 16,
@@ -81,19 +88,26 @@ def _digits(pattern: FragmentPattern, env: Env) -> Iterator[tuple[int, int, int]
 
 
 def fragment_text(
-    pattern: FragmentPattern, tile: TensorType, atom: tuple[int, ...], groups: Groups, env: Env
+    pattern: FragmentPattern,
+    tile: TensorType,
+    atom: tuple[int, ...],
+    groups: Groups,
+    env: Env,
+    dims: tuple[int, int],
 ) -> str:
-    """The layout of the whole tile, to be pasted: groups in front of the first axis."""
+    """The layout of the whole tile, to be pasted: groups share m, in front of its modes, and
+    hold all of an operand that has no m."""
     sizes = [value_of(x, env) for x in pattern.shape]
     cut = pattern.rows
     words = [
         f"{size} @ compute.{groups.atom[axis].name}" if axis is not None else str(size)
         for size, axis in zip(sizes, pattern.axes, strict=True)
     ]
-    lead = [f"{g.extent} @ compute.{g.name}" for g in groups.groups]
+    shared = groups.groups if dims[0] == 0 else ()
+    lead = [f"{g.extent} @ compute.{g.name}" for g in shared]
     rows, columns = tile.shape
     held = atom[0]
-    for g in groups.groups:
+    for g in shared:
         held *= g.extent
     if isinstance(rows, int) and rows % held == 0 and rows // held > 1:
         lead.append(str(rows // held))
@@ -207,3 +221,23 @@ def shared_text(pattern: SharedPattern, tile: TensorType) -> str:
     """A layout of the whole tile that meets the pattern, to be pasted."""
     shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
     return panels(shape, tile.dtype.bits, fast_axis(pattern), max(pattern.spans))
+
+
+def shared_layouts(
+    atom: MmaAtom, name: str, tile: TensorType, parameters: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Every layout in panels that operand ``name`` may have in shared memory under
+    ``parameters``, by dtype, major and tile, the widest swizzle first."""
+    env = atom.completed(parameters, tile.dtype.bits)
+    pattern = atom.operand(name, env)
+    shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
+    size = tuple(value_of(x, env) for x in pattern.shape)
+    out: list[str] = []
+    for arrangement in pattern.arrangements:
+        if not isinstance(arrangement, SharedPattern):
+            continue
+        for _, made in panel_layouts(shape, tile.dtype.bits, fast_axis(arrangement)):
+            use = tile.with_(layout=layout_from(made))
+            if match_shared(arrangement, use, size, env) is not None and str(made) not in out:
+                out.append(str(made))
+    return tuple(out)

@@ -14,11 +14,13 @@ from math import gcd, prod
 from tilefoundry.ir.expr import Dim, IterVar, Sym, multiple_of, substitute
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.types import TensorType
-from tilefoundry.layout import Swizzle
+from tilefoundry.layout import ComposedLayout, Layout, Swizzle
 
 Modes = tuple[tuple[int, Dim], ...]
 """(extent, stride in elements) of one axis, outermost first."""
 
+SWIZZLES = {32: Swizzle(1, 4, 3), 64: Swizzle(2, 4, 3), 128: Swizzle(3, 4, 3)}
+"""Span in bytes to the swizzle of that span."""
 PARAMETER_ALIGN = 16
 """Bytes that every parameter and every shared buffer is aligned to."""
 
@@ -308,17 +310,29 @@ def refined(places: Sequence[Place], axis: int) -> list[tuple[int, int]] | None:
     return out
 
 
-def panels(shape: Sequence[int], bits: int, fast: int, widest: int = 128) -> str:
-    """A shared-memory layout of a rank-2 tile, to be pasted: ``fast`` is contiguous, in panels
-    of one swizzle span of at most ``widest`` bytes that follow each other."""
-    run = shape[fast] * bits // 8
-    span = next((s for s in (128, 64, 32) if s <= widest and run % s == 0), 16)
-    width = span * 8 // bits if span > 16 else shape[fast]
+def panel_layouts(
+    shape: Sequence[int], bits: int, fast: int
+) -> list[tuple[int, Layout | ComposedLayout]]:
+    """(span, layout) for a rank-2 tile whose axis ``fast`` is contiguous, in panels of one
+    swizzle span in bytes that follow each other, the widest first; span 16: no swizzle."""
+    out: list[tuple[int, Layout | ComposedLayout]] = []
     slow = shape[1 - fast]
-    count = shape[fast] // width
-    outer = (f"({count}, {width})", f"({slow * width}, 1)") if count > 1 else (f"{width}", "1")
-    inner = (f"{slow}", f"{width}")
-    order = (outer, inner) if fast == 0 else (inner, outer)
-    tail = {32: " | Swizzle(1, 4, 3)", 64: " | Swizzle(2, 4, 3)", 128: " | Swizzle(3, 4, 3)"}
-    body = f"Layout(({order[0][0]}, {order[1][0]}), ({order[0][1]}, {order[1][1]}))"
-    return body + tail.get(span, "")
+    for span in (128, 64, 32, 16):
+        width = span * 8 // bits
+        if shape[fast] % width:
+            continue
+        count = shape[fast] // width
+        outer = ((count, width), (slow * width, 1)) if count > 1 else (width, 1)
+        order = (outer, (slow, width)) if fast == 0 else ((slow, width), outer)
+        made = Layout((order[0][0], order[1][0]), (order[0][1], order[1][1]))
+        out.append((span, made | SWIZZLES[span] if span in SWIZZLES else made))
+    return out
+
+
+def panels(shape: Sequence[int], bits: int, fast: int, widest: int = 128) -> str:
+    """The widest of :func:`panel_layouts` up to a span, to be pasted; without a swizzle
+    where none fits, rows as they are."""
+    for span, made in panel_layouts(shape, bits, fast):
+        if 16 < span <= widest:
+            return str(made)
+    return str(Layout(tuple(shape), (shape[1], 1) if fast else (1, shape[0])))

@@ -69,10 +69,6 @@ class Window:
             steps.append(_slope(step, vars[found]))
         return None if left else Window(whole, tuple(axes), tuple(starts), tuple(steps))
 
-    @property
-    def is_whole(self) -> bool:
-        return self == Window.all_of(self.whole)
-
     def step(self, axis: int) -> int:
         return self.steps[axis] if self.steps else 1
 

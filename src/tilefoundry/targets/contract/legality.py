@@ -252,7 +252,7 @@ def _brought(
     if isinstance(first, FragmentPattern):
         layout = fragment_text(first, tile, atom, groups, env, dims)
     elif all(isinstance(e, int) for e in tile.shape):
-        layout = shared_text(first, tile)
+        layout = shared_text(first, tile, atom, env)
     else:
         return f'tf.reshard(..., storage="{pattern.storage}")'
     return f'tf.reshard(..., {layout}, "{pattern.storage}")'
@@ -314,7 +314,7 @@ def _operand(
         if found is not None:
             return found
         if not expected:
-            expected = shared_text(arrangement, tile)
+            expected = shared_text(arrangement, tile, atom, env)
             keeps = _contiguous(use) == fast_axis(arrangement)
     if use.window is not None:
         got = f"a part of {use.window.whole}"

@@ -217,9 +217,16 @@ def fast_axis(pattern: SharedPattern) -> int:
     return 0 if pattern.strides[0][-1] == 1 else 1
 
 
-def shared_text(pattern: SharedPattern, tile: TensorType) -> str:
-    """A layout of the whole tile that meets the pattern, to be pasted."""
+def shared_text(
+    pattern: SharedPattern, tile: TensorType, atom: tuple[int, ...], env: Env
+) -> str:  # fmt: skip
+    """A layout of the whole tile that meets the pattern, to be pasted: the widest panels
+    that do; where none does, the widest that the tile divides into."""
     shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
+    for _, made in panel_layouts(shape, tile.dtype.bits, fast_axis(pattern)):
+        use = tile.with_(layout=layout_from(made))
+        if match_shared(pattern, use, atom, env) is not None:
+            return str(made)
     return panels(shape, tile.dtype.bits, fast_axis(pattern), max(pattern.spans))
 
 

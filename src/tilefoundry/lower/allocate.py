@@ -5,19 +5,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefoundry.tir.program import Barrier, Buffer, PrimFunc
+from tilefoundry.targets.contract.align import alignment
+from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.instructions import TILED
+from tilefoundry.tir.program import Barrier, Buffer, Issue, PrimFunc, views, walk
 from tilefoundry.tir.rewrite import rebuild
 
 BARRIER_BYTES = 8
 """PTX ISA, mbarrier: a 64-bit object, aligned to 8 bytes."""
 
 
-def alignment(buffer: Buffer) -> int:
-    """Bytes: the period of the swizzle (8 rows of its span), at least 128."""
-    swizzle = buffer.layout.swizzle if buffer.layout is not None else None
-    if swizzle is None:
-        return max(buffer.align, 128)
-    return max(buffer.align, 1 << (swizzle.B + swizzle.M + max(swizzle.S, 0)))
+VECTOR = 16
+"""The widest plain access of one thread, in bytes."""
+
+
+def alignments(func: PrimFunc) -> dict[Buffer, int]:
+    """Bytes that each buffer's slots start at multiples of: what its swizzle and the
+    contracts of the instructions that use it demand."""
+    known = every_contract()
+    out: dict[Buffer, int] = {}
+    for stmt, _ in walk(func.body):
+        if not isinstance(stmt, Issue):
+            continue
+        path = stmt.attrs["atom"].path if stmt.instr == TILED else stmt.instr
+        for view in views(stmt):
+            unit = alignment(known[path], view.buffer.type)
+            out[view.buffer] = max(out.get(view.buffer, VECTOR), unit)
+    return out
 
 
 def slot_bytes(buffer: Buffer) -> int:
@@ -34,7 +48,7 @@ def slot_bytes(buffer: Buffer) -> int:
         ) + layout.offset  # fmt: skip
     bytes = -(-count * buffer.dtype.bits // 8)
     swizzle = layout.swizzle if layout is not None else None
-    period = 1 if swizzle is None else 1 << (swizzle.B + swizzle.M + max(swizzle.S, 0))
+    period = 1 if swizzle is None else swizzle.period
     return -(-bytes // period) * period
 
 
@@ -47,9 +61,10 @@ def allocate(func: PrimFunc) -> PrimFunc:
     pool = [b for b in func.buffers if _shared(func, b)]
     order = sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b)))
     at = 0
+    needs = alignments(func)
     placed: dict[Buffer, Buffer] = {}
     for buffer in order:
-        unit = alignment(buffer)
+        unit = max(buffer.align, needs.get(buffer, VECTOR))
         size = up(slot_bytes(buffer), unit)
         at = up(at, unit)
         offsets = tuple(at + n * size for n in range(buffer.slots))

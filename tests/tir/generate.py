@@ -283,12 +283,19 @@ class _Maker:
         for _ in range(self.random.choice((1, 1, 2))):
             kind = self.random.choice(("read", "read", "rewrite", "store", "inner"))
             if kind == "inner" and deep == 0 and len(self.loops) < 3:
-                out.append(self.loop(1, lambda: self.read(ring, slot)))
+                out.append(self.loop(1, lambda: self.again(ring, slot)))
                 continue
             make = {"rewrite": self.rewritten, "store": self.stored}.get(kind, self.read)
             part = make(ring, slot)
             out += self.tested(part) if not whole_test and self.chance(0.1) else part
         return self.tested(out) if whole_test else out
+
+    def again(self, ring: Buffer, slot: Any) -> list[Any]:
+        """What an inner loop does to the tile of the outer one, in each of its iterations."""
+        order = self.random.choice(("read", "read", "rewrite", "read rewrite", "rewrite read",
+                                    "rewrite store", "rewrite rewrite"))  # fmt: skip
+        make = {"read": self.read, "rewrite": self.rewritten, "store": self.stored}
+        return [step for kind in order.split() for step in make[kind](ring, slot)]
 
     def tested(self, body: list[Any]) -> list[Any]:
         """``body`` in some iterations only."""

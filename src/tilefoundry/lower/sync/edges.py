@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tilefoundry.ir.expr import Dim, bounds, symbols
 from tilefoundry.ir.mesh import Coord
-from tilefoundry.lower.rings import counter_of, ring_count
+from tilefoundry.lower.rings import counter_of, ring_count, trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart
 from tilefoundry.lower.sync.tree import Node, Tree
 from tilefoundry.tir.program import Counter, For, When
@@ -175,8 +175,17 @@ class Edges:
         if len({t.item for t in made}) < 2:
             return
         level = Level(loop, store, self._slots(loop, store, inside), 0, made)
-        _Solver(self, level).run()
+        solver = _Solver(self, level, surely=False)
+        pairs = solver.run()
+        solver.record()
+        answers = {(t, u) for u, t, _ in pairs}
+        # Who signals in every iteration must wait in every iteration, or it would run ahead:
+        # what only an inner loop orders does not count, as it may not run.
+        more = _Solver(self, level, surely=True).run()
+        pairs += [p for p in more if p not in pairs and (p[0], p[1]) in answers]
+        level.edges = [Edge(made[u], made[t], direction) for u, t, direction in pairs]
         if level.edges:
+            level.count = self.counts.of(loop)
             self.levels.append(level)
 
     def _seen(self, fill: Access, touch: Touch) -> bool:
@@ -187,28 +196,24 @@ class Edges:
 class _Solver:
     """Edges of one level: iteration i - slots, then iteration i, every edge once."""
 
-    def __init__(self, edges: Edges, level: Level) -> None:
+    def __init__(self, edges: Edges, level: Level, surely: bool) -> None:
         self.edges = edges
         self.level = level
+        self.surely = surely
         n = len(level.touches)
         self.known: list[set[int]] = [set() for _ in range(2 * n)]
         """Per copy of a touch, the copies that are over for all threads before it starts."""
 
-    def run(self) -> None:
+    def run(self) -> list[tuple[int, int, int]]:
+        """(source, target, direction) of each edge, touches by number."""
         level, n = self.level, len(self.level.touches)
-        forward = self._pass(0)
-        back: list[tuple[int, int]] = []
+        out = [(u, t, FORWARD) for u, t in self._pass(0)]
         if level.loop is not None:
             count = self.edges.counts.peek(level.loop)
             hi = float("inf") if count is None else bounds(count)[1]
             if hi >= level.slots:
-                back = [(u, t) for u, t in self._pass(n) if u < n]
-        touches = level.touches
-        level.edges = [Edge(touches[u], touches[t], FORWARD) for u, t in forward]
-        level.edges += [Edge(touches[u], touches[t - n], BACKWARD) for u, t in back]
-        if level.edges:
-            level.count = self.edges.counts.of(level.loop)
-        self._record(bool(back))
+                out += [(u, t - n, BACKWARD) for u, t in self._pass(n) if u < n]
+        return out
 
     def _pass(self, base: int) -> list[tuple[int, int]]:
         n = len(self.level.touches)
@@ -216,7 +221,7 @@ class _Solver:
         for t in range(base, base + n):
             known = self.known[t]
             for w in range(base, t):
-                if _fed(self.edges, self._touch(w), self._touch(t)):
+                if self._runs(t) and _fed(self.edges, self._touch(w), self._touch(t)):
                     known |= self.known[w]
             for v in range(t):
                 if self._touch(v).mask & self._touch(t).mask == self._touch(t).mask:
@@ -250,11 +255,23 @@ class _Solver:
         n = len(self.level.touches)
         copy, one = v // n * n, self._touch(v)
         out: set[int] = set()
+        if not self._runs(v):
+            return out
         for w in range(copy, copy + n):
             other = self._touch(w)
             if w != v and other.item is one.item and w < t and _inner(self.edges, other, one):
                 out.add(w)
         return out
+
+    def _runs(self, t: int) -> bool:
+        """The loops inside of touch ``t`` run at least once, as far as that matters."""
+        inside = {
+            n
+            for a in self._touch(t).accesses
+            for n in a.node.loops
+            if self.level.loop is None or self.level.loop in n.loops
+        }
+        return not self.surely or all(bounds(trips(n.stmt))[0] > 0 for n in inside)  # type: ignore[arg-type]
 
     def _needs(self, u: int, t: int) -> bool:
         n = len(self.level.touches)
@@ -272,17 +289,19 @@ class _Solver:
             for b in two.accesses
         )
 
-    def _record(self, cyclic: bool) -> None:
+    def record(self) -> None:
+        """Keep what is known of pairs of accesses."""
         n = len(self.level.touches)
         for t in range(n):
             for u in self.known[t]:
                 self._pairs(self.edges.forward, u, t)
-            if cyclic:
-                for u in self.known[t + n]:
-                    if u < n:
-                        self._pairs(self.edges.backward, u, t)
+            for u in self.known[t + n]:
+                if u < n:
+                    self._pairs(self.edges.backward, u, t)
 
     def _pairs(self, into: set[tuple[Access, Access]], u: int, t: int) -> None:
+        if self._touch(u).item is self._touch(t).item and self._touch(t).item.loop:
+            return  # a level further in says how the two are ordered
         for a in self._touch(u).accesses:
             for b in self._touch(t).accesses:
                 into.add((a, b))

@@ -45,7 +45,8 @@ class Pending:
     own, at least; ``fenced``: its threads fenced it for the asynchronous proxy; ``ordered``
     and ``ordered_async``: threads whose later accesses of each proxy come after it;
     ``warped``: so do those of its own warp; ``told``: other roles were told of it behind a
-    proxy fence; ``fresh``: of the current iteration.
+    proxy fence; ``crossed`` and ``surely``: loops around it that have begun another iteration
+    since, on some way here and on all ways.
     """
 
     access: Access
@@ -56,7 +57,8 @@ class Pending:
     ordered_async: int = 0
     warped: bool = False
     told: bool = False
-    fresh: bool = True
+    crossed: frozenset[Node] = frozenset()
+    surely: frozenset[Node] = frozenset()
 
     def join(self, other: Pending) -> Pending:
         return Pending(
@@ -68,7 +70,8 @@ class Pending:
             self.ordered_async & other.ordered_async,
             self.warped and other.warped,
             self.told and other.told,
-            self.fresh and other.fresh,
+            self.crossed | other.crossed,
+            self.surely & other.surely,
         )
 
 
@@ -161,7 +164,7 @@ class Order:
             at = around
 
     def _step(self, loop: Node, state: State) -> State:
-        """One iteration more: rings age, what the loop did before is no longer fresh."""
+        """One iteration more: rings age, what the loop did before is of an earlier one."""
         out: State = {}
         for (access, age), one in state.items():
             ring, slots = self.edges.rings.get(access.store, (None, 1))
@@ -169,8 +172,8 @@ class Order:
                 age = (age + 1) % slots
             elif ring is loop:
                 age = 1
-            if one.fresh and loop in access.node.loops:
-                one = replace(one, fresh=False)
+            if loop not in one.surely and loop in access.node.loops:
+                one = replace(one, crossed=one.crossed | {loop}, surely=one.surely | {loop})
             key = access, age
             out[key] = out[key].join(one) if key in out else one
         return out
@@ -281,13 +284,13 @@ class Order:
             if one.open & y.mask and not _chained(x, y):
                 self._want(one, y, node, state, fence=False, meet="")
             return
-        if apart(x, y, one.fresh):
+        fresh = not any(n in one.crossed for n in y.node.loops)
+        if apart(x, y, fresh):
             return
         fence = x.proxy == "generic" and y.proxy == "async"
-        pairs = self.edges.forward if one.fresh else self.edges.backward
-        if (x, y) in pairs and (not fence or one.told):
+        if self._known(one, y) and (not fence or one.told):
             return
-        meet = self._meeting(one, y)
+        meet = self._meeting(one, y, fresh)
         met = one.ordered & y.mask == y.mask and count(x.mask) > 1
         if fence and not one.fenced and met and x not in self.early:
             self.early.add(x)
@@ -296,7 +299,18 @@ class Order:
         if one.open or (fence and not one.fenced) or meet:
             self._want(one, y, node, state, fence and not one.fenced, meet)
 
-    def _meeting(self, one: Pending, y: Access) -> str:
+    def _known(self, one: Pending, y: Access) -> bool:
+        """The edges between roles order the two: for accesses of one iteration of the
+        innermost loop around both, of different ones, or of either."""
+        pair = one.access, y
+        shared = [n for n in y.node.loops if n in one.access.node.loops]
+        earlier = shared[-1] in one.crossed if shared else False
+        surely = shared[-1] in one.surely if shared else False
+        return (surely or pair in self.edges.forward) and (
+            not earlier or pair in self.edges.backward
+        )
+
+    def _meeting(self, one: Pending, y: Access, fresh: bool) -> str:
         """Which barrier must stand between the two: none, ``warp`` or ``role``."""
         x = one.access
         if count(x.mask | y.mask) == 1:
@@ -309,7 +323,7 @@ class Order:
         seen = one.ordered_async if y.proxy == "async" else one.ordered
         if seen & y.mask == y.mask and not one.open:
             return ""
-        near = handed(x, y, one.fresh)
+        near = handed(x, y, fresh)
         if near == "thread" or (near == "warp" and one.warped):
             return ""
         return near

@@ -81,6 +81,10 @@ class Node:
             node = node.block.owner
 
     @property
+    def loop(self) -> bool:
+        return isinstance(self.stmt, For)
+
+    @property
     def loops(self) -> tuple[Node, ...]:
         """The loops around this one, outermost first."""
         return tuple(n for n in reversed(list(self.above())) if isinstance(n.stmt, For))

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilefoundry.analyze.report import MEMORY, analyze
 from tilefoundry.diag import Diag
 from tilefoundry.lang.load import Loaded
-from tilefoundry.lower import banks, lower
+from tilefoundry.lower import banks, drains, lower
 from tilefoundry.tir.program import PrimFunc, Program
 
 PRIM, FUNC = re.compile(r"^\s*@prim_func\b", re.M), re.compile(r"^\s*@func\b", re.M)
@@ -37,7 +37,7 @@ def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
         for finding in report.findings:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
-        notes += banks.notes(kernel)
+        notes += [*banks.notes(kernel), *drains.notes(kernel)]
         findings += report.findings
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings

@@ -376,7 +376,8 @@ def test_trap_8_a_tile_is_read_after_the_next_one_was_loaded(tmp_path):
     before = tf.reshard(x[96:128, :], storage="smem")
     for i in range(4):
         tile = tf.reshard(x[i * 32:i * 32 + 32, :], storage="smem")
-        both = tf.reshard(before, (32 @ t.lane, 32), "rmem") - tf.reshard(tile, (32 @ t.lane, 32), "rmem")
+        old = tf.reshard(before, (32 @ t.lane, 32), "rmem")
+        both = old - tf.reshard(tile, (32 @ t.lane, 32), "rmem")
         out = tf.insert_slice(out, both, (i * 32, 0))
         before = tile
     return out
@@ -531,6 +532,7 @@ ATOM = (
     "a_major=T.cuda.sm90.Major.K, b_major=T.cuda.sm90.Major.MN)"
 )
 FOUR = 'Mesh(t[4:8, :], layout=(4, 8, 4), names=("w", "l8", "l4"))'
+RING = 'Tensor[(64, 64), "bf16", Layout((64, 64)) | Swizzle(3, 4, 3), "smem"]'
 ACC = '"f32", (4 @ use.w, 2, 8 @ use.l8, 8, 4 @ use.l4, 2), "rmem"'
 
 
@@ -549,9 +551,9 @@ with {FOUR} as use:
     {name} = {zeros}
 for k in tf.tile({64 * steps}, 64):
     with {loader} as load:
-        a_ring = tf.empty(Tensor[(64, 64), "bf16", Layout((64, 64)) | Swizzle(3, 4, 3), "smem"], buffers=2)
+        a_ring = tf.empty({RING}, buffers=2)
         lhs = tf.schedule((a[:, k], a_ring), op={load})
-        b_ring = tf.empty(Tensor[(64, 64), "bf16", Layout((64, 64)) | Swizzle(3, 4, 3), "smem"], buffers=2)
+        b_ring = tf.empty({RING}, buffers=2)
         rhs = tf.schedule((b[k, :], b_ring), op={load})
     with {FOUR} as use:
         {step}

@@ -372,41 +372,54 @@ class _Maker:
     # Matrix products
 
     def product(self) -> list[Any]:
-        """A chain of products over a loop, the accumulator stored through shared memory."""
-        group = self.group
-        axes = {a.name: a for a in group.mesh.at("thread")}
+        """Chains of products over a loop, their accumulators stored at its end."""
+        accs = [self.accumulator() for _ in range(self.random.choice((1, 1, 2)))]
+        chains = [*accs, accs[0]] if self.chance(0.15) else accs
+        out = [self.zeroed(acc) for acc in accs]
+        out.append(self.loop(1, lambda: self.woven([self.products(acc) for acc in chains])))
+        for acc in accs:
+            out += self.stored_sum(acc)
+        return out
+
+    def accumulator(self) -> Buffer:
+        axes = {a.name: a for a in self.group.mesh.at("thread")}
         split = axes["warp4"], None, axes["lane8"], None, axes["lane4"], None
         layout = ShardLayout((4, 2, 8, 8, 4, 2), (16, 8, 1, 512, 128, 64), split)
-        acc = Buffer(f"acc{len(self.locals)}", (SIDE, SIDE), F32, "rmem", layout, mesh=group.mesh)
-        self.locals.append(acc)
-        number, size = self.place()
+        made = Buffer(f"acc{len(self.locals)}", (SIDE, SIDE), F32, "rmem", layout,
+                      mesh=self.group.mesh)  # fmt: skip
+        self.locals.append(made)
+        return made
 
+    def zeroed(self, acc: Buffer) -> Any:
         def zero(state: Any, env: Any) -> None:
             import torch
 
             state[acc] = torch.zeros(SIDE, SIDE)
 
-        out: list[Any] = [
-            Step(group, Issue("fill", (Scalar(0.0, F32),), (whole(acc),), {"op": "fill"}), zero)
-        ]
-        out.append(self.loop(1, lambda: self.products(acc)))
+        issue = Issue("fill", (Scalar(0.0, F32),), (whole(acc),), {"op": "fill"})
+        return Step(self.group, issue, zero)
+
+    def stored_sum(self, acc: Buffer) -> list[Any]:
+        """Straight from registers, or through shared memory by another role."""
+        group = self.group
+        number, size = self.place()
         into = self.param((size * SIDE, SIDE), "out")
         part = window(whole(into), (number * SIDE, 0), (SIDE, SIDE))
         if self.chance(0.4):
-            out.append(Step(group, Issue("copy", (whole(acc),), (part,), {"op": "copy"}),
-                            _save(acc, into, number, SIDE)))  # fmt: skip
-            return out
-        staged = self.ring("staged", (SIDE, SIDE), F32, None, 200 << 10)
+            return [Step(group, Issue("copy", (whole(acc),), (part,), {"op": "copy"}),
+                         _save(acc, into, number, SIDE))]  # fmt: skip
+        staged = self.ring("staged", (SIDE, SIDE), F32, None, 180 << 10)
         slot = self.slot(staged)
         if self.chance(0.3):
             self.over = staged, self.lhs
         storer = self.random.choice((*self.roles, group))
         instr = self.random.choice(("copy_async_tensor", "copy"))
-        out.append(Step(group, Issue("copy", (whole(acc),), (whole(staged, slot),),
-                                     {"op": "copy"}), _move(acc, staged)))  # fmt: skip
-        out.append(Step(storer, Issue(instr, (whole(staged, slot),), (part,), {"op": "copy"}),
-                        _save(staged, into, number, SIDE)))  # fmt: skip
-        return out
+        return [
+            Step(group, Issue("copy", (whole(acc),), (whole(staged, slot),), {"op": "copy"}),
+                 _move(acc, staged)),
+            Step(storer, Issue(instr, (whole(staged, slot),), (part,), {"op": "copy"}),
+                 _save(staged, into, number, SIDE)),
+        ]  # fmt: skip
 
     def products(self, acc: Buffer) -> list[Any]:
         lhs_layout = ShardLayout(((8, 8), (4, 16)), ((512, 64), (16, 1)), (None,) * 4, (),
@@ -421,7 +434,7 @@ class _Maker:
             "copy_async_tensor" if self.chance(0.7) else self.random.choice(("copy_async", "copy"))
         )
         for name, layout in (("lhs", lhs_layout), ("rhs", rhs_layout)):
-            ring = self.ring(name, (SIDE, SIDE), BF16, layout, 110 << 10)
+            ring = self.ring(name, (SIDE, SIDE), BF16, layout, 70 << 10)
             if rings:
                 ring = self._as_deep(ring, rings[0])
             rings.append(ring)
@@ -453,6 +466,7 @@ class _Maker:
         return steps
 
     def _as_deep(self, ring: Buffer, other: Buffer) -> Buffer:
+        self.shared += (other.slots - ring.slots) * SIDE * SIDE * 2
         made = replace(ring, slots=other.slots)
         self.locals[-1] = made
         return made

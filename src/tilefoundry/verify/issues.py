@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilefoundry.tir.effects import Effects
 from tilefoundry.tir.program import Issue
-from tilefoundry.verify import barriers
+from tilefoundry.verify import barriers, mbarrier
 from tilefoundry.verify.memory import Access, unwritten
 from tilefoundry.verify.roles import WARPGROUP, Role, Site
 from tilefoundry.verify.state import (
@@ -83,17 +83,17 @@ def _load(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...])
     slot = machine.compiler.fn(issue.attrs.get("slot", 0))
 
     def op(me: Knowledge) -> None:
-        phase = barriers.find(machine, barrier, slot(me.env), site)
+        phase = mbarrier.find(machine, barrier, slot(me.env), site)
         if phase is None:
             return
-        barriers.use(machine, phase, site, me, elected=True)
-        barriers.in_phase(machine, phase, me, me.publish(3, True), site, None)
+        mbarrier.use(machine, phase, site, me, elected=True)
+        mbarrier.in_phase(machine, phase, me, me.publish(3, True), site, None)
         for touch in memory:
             # complete when the phase is
             _record(machine, site, me, touch, None, phase.dim, phase.done + 1, True)
         phase.issued += size
         phase.had_bytes = True
-        barriers.settle(machine, phase, site)
+        mbarrier.settle(machine, phase, site)
 
     return op
 

@@ -16,6 +16,7 @@ from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Advance, For, Issue, Stmt, Sync, When, With
 from tilefoundry.verify import barriers, issues
 from tilefoundry.verify.finding import Findings
+from tilefoundry.verify.finish import finish
 from tilefoundry.verify.memory import Memory, Unit
 from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
@@ -86,7 +87,7 @@ class Machine:
                 if stop is not None:
                     left.append((role, process, stop))
             alive = left
-        barriers.finish(self, {role: blocked[1] for role, _, blocked in alive if blocked})
+        finish(self, {role: blocked[1] for role, _, blocked in alive if blocked})
 
     def _value(self, sym: Sym, role: Role) -> int:
         if isinstance(sym, Coord) and sym.axis is not None:

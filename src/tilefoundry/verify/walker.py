@@ -1,0 +1,154 @@
+"""The executions of a statement over all blocks, as far as they differ to some expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilefoundry.ir.expr import Dim, Expr, Sym, symbols
+from tilefoundry.ir.mesh import Axis, Coord
+from tilefoundry.tir.program import For, Issue, Stmt, Sync, When, With
+from tilefoundry.verify.numbers import Compiler, Env, Fn
+from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate
+
+Owner: TypeAlias = tuple[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An issue with the scopes, loops and tests around it, outermost first."""
+
+    site: Site
+    around: tuple[Stmt, ...]
+    epoch: int
+    """Grid barriers before it; each round of a loop around it adds those inside the loop."""
+
+
+def placed_in(layout: Layout, body: tuple[Stmt, ...], around: tuple[Stmt, ...],
+            grids: list[int]) -> Iterator[Placed]:  # fmt: skip
+    for stmt in body:
+        if isinstance(stmt, (With, For, When)):
+            yield from placed_in(layout, stmt.body, (*around, stmt), grids)
+        elif isinstance(stmt, Issue):
+            yield Placed(layout.sites[stmt], around, grids[0])
+        grids[0] += _meets(stmt)
+
+
+def _meets(stmt: Stmt) -> bool:
+    """All blocks meet in it."""
+    if isinstance(stmt, Sync):
+        return stmt.kind == "grid"
+    return isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
+
+
+def _grids(body: tuple[Stmt, ...]) -> int:
+    return sum(
+        _grids(s.body) if isinstance(s, (With, For, When))
+        else _meets(s)
+        for s in body
+    )  # fmt: skip
+
+
+class Walker:
+    """Runs the loops around a statement, as far as they matter to some expressions."""
+
+    def __init__(self, layout: Layout, compiler: Compiler) -> None:
+        self.layout, self.compiler = layout, compiler
+        self.coords = sorted(layout.coords, key=lambda c: c.key)
+        for c in self.coords:
+            compiler.at(c)
+        self._blocks: dict[tuple[Axis, ...], list[tuple[int, Mapping[str, int]]]] = {}
+
+    def blocks(self, around: tuple[Stmt, ...]) -> list[tuple[int, Mapping[str, int]]]:
+        """The blocks that take part in a statement, numbered."""
+        mesh = next((s.mesh for s in reversed(around) if isinstance(s, With)), None)
+        if mesh is None:
+            return list(enumerate(self.layout.blocks))
+        axes = tuple(a for a in mesh.axes if a.level != UNIT)
+        if axes not in self._blocks:
+            everyone = list(enumerate(self.layout.blocks))
+            if not self.layout.covers(mesh):
+                everyone = [(n, b) for n, b in everyone if self.layout.inside(mesh, b)]
+            self._blocks[axes] = everyone
+        return self._blocks[axes]
+
+    def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, int]]:
+        """(owner, environment, epoch) of every execution that may give new values."""
+        frames = self._frames(item, needed)
+        env: Env = [0] * (len(self.compiler.place) + 1)
+        threads = self._threads(item.site, needed)
+        for number, block in self.blocks(item.around):
+            for c in self.coords:
+                axis = c.axis
+                if axis is not None and axis.level != UNIT:
+                    env[self.compiler.at(c)] = coordinate(axis, block.get(axis.level, 0))
+            for key, values in threads:
+                for place, value in values:
+                    env[place] = value
+                for epoch in _loops(frames, 0, env, item.epoch):
+                    yield (number, key), env, epoch
+
+    def _threads(self, site: Site, needed: tuple[Dim, ...]):
+        used = sorted(
+            {s for x in needed for s in symbols_of(x)
+             if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT},
+            key=lambda s: s.key,
+        )  # fmt: skip
+        out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for thread in site.threads if used else site.threads[:1]:
+            key = tuple(coordinate(s.axis, thread) for s in used)  # type: ignore[arg-type]
+            out[key] = list(zip((self.compiler.at(s) for s in used), key, strict=True))
+        return list(out.items())
+
+    def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> list[Frame]:
+        wanted = {s for x in needed for s in symbols_of(x)}
+        chosen: list[Frame] = []
+        for stmt in reversed(item.around):
+            if isinstance(stmt, When):
+                wanted |= symbols_of(stmt.test)
+                chosen.append(Frame(None, (self.compiler.fn(stmt.test),), True, 0))
+            elif isinstance(stmt, For):
+                wanted |= symbols_of(stmt.start) | symbols_of(stmt.stop)
+                fns = self.compiler.fns((stmt.start, stmt.stop, stmt.step))
+                grids = _grids(stmt.body)
+                moves = stmt.var in wanted or grids > 0
+                chosen.append(Frame(self.compiler.at(stmt.var), fns, moves, grids))
+        return chosen[::-1]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A loop (``place`` of its variable; start, stop, step) or a test (``place`` None)."""
+
+    place: int | None
+    fns: tuple[Fn, ...]
+    moves: bool
+    grids: int
+
+
+def _loops(frames: list[Frame], at: int, env: Env, epoch: int) -> Iterator[int]:
+    if at == len(frames):
+        yield epoch
+        return
+    frame = frames[at]
+    if frame.place is None:
+        if frame.fns[0](env) > 0:
+            yield from _loops(frames, at + 1, env, epoch)
+        return
+    start, stop, step = (f(env) for f in frame.fns)
+    values = range(start, stop, step)
+    last = at + 1 == len(frames)
+    for number, value in enumerate(values if frame.moves else values[:1]):
+        env[frame.place] = value
+        if last:
+            yield epoch + number * frame.grids
+        else:
+            yield from _loops(frames, at + 1, env, epoch + number * frame.grids)
+
+
+def symbols_of(x: Dim) -> frozenset[Sym]:
+    return symbols(x) if isinstance(x, Expr) else frozenset()
+
+
+__all__ = ["Owner", "Placed", "Walker", "placed_in", "symbols_of"]

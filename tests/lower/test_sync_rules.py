@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower import lower
 from tilefoundry.lower.allocate import place_barriers
 from tilefoundry.lower.sync import synchronise
 from tilefoundry.tir.program import Issue, When, whole, window
@@ -396,3 +398,64 @@ def test_a_tile_over_the_ring_is_written_when_the_ring_is_idle(storer):
         assert text[:4] == ["for task", "threads 128..255", "fill acc", "threads 0..31"]
         assert text[4].startswith("wait ")
         assert text[5] == "for k"
+
+
+def test_a_fill_that_nobody_reads_is_waited_for_by_its_own_role():
+    tile = shared("s", 2)
+    derived("""
+        for i
+          threads 0..31
+            expect s_full bytes 4096
+            copy_async_tensor a s
+            wait s_full parity (i % 2)
+    """, {"s_full": (1, 1)},
+        loop("i", 9, lambda i: TINY.on(0, 1, move("copy_async_tensor", A, tile,
+                                                  i % 2))))  # fmt: skip
+
+
+def test_a_loop_that_never_runs_is_dropped():
+    tile, one = shared("s"), held("one", 0, 4)
+    derived("""
+        threads 0..127
+          copy a one
+    """, {}, TINY.on(0, 4, move("copy", A, one)),
+        loop("i", 0, TINY.on(4, 8, move("copy_async_tensor", A, tile))))  # fmt: skip
+
+
+def program(name):
+    source = Path(__file__).parents[1] / "programs" / f"{name}.py"
+    (kernel,) = lower(load_source(str(source), None, {}).module).kernels.values()
+    return [line.strip() for line in lines(kernel)]
+
+
+def follows(text, *wanted):
+    """The lines of ``wanted`` stand in ``text`` in this order, up to their slots."""
+    at = iter(text)
+    return all(any(line.startswith(w) for line in at) for w in wanted)
+
+
+def test_two_products_in_flight_are_waited_for_where_each_is_used():
+    """Scores and values are issued one after the other: the first use of the scores leaves
+    one group in flight and gives the keys back, that of the sum gives the values back."""
+    text = program("flash_attention_pipelined")
+    loop_at = text.index("for back")
+    assert follows(
+        text[loop_at:],
+        "wait k_ring_full", "wgmma_fence", "tiled_mma", "wgmma_commit",
+        "wait v_ring_full", "wgmma_fence", "tiled_mma", "wgmma_commit",
+        "wgmma_wait 1", "arrive k_ring_empty", "reduce zero",
+        "wgmma_wait 0", "arrive v_ring_empty", "binary acc fade acc",
+    )  # fmt: skip
+
+
+def test_a_product_may_run_into_the_next_iteration():
+    """The sum is next touched an iteration later: its values are given back there."""
+    text = program("flash_attention")
+    loop_at = text.index("for n")
+    assert follows(
+        text[loop_at:],
+        "wait k_ring_full", "tiled_mma", "wgmma_commit", "wgmma_wait 0", "arrive k_ring_empty",
+        "when n", "arrive v_ring_empty", "binary acc fade acc",
+        "wait v_ring_full", "tiled_mma", "wgmma_commit",
+        "wgmma_wait 0", "arrive v_ring_empty", "copy",
+    )  # fmt: skip

@@ -19,6 +19,7 @@ from tilefoundry.lower.sync.edges import (
     Edges,
     Level,
     Touch,
+    item_at,
     uneven,
 )
 from tilefoundry.lower.sync.release import Release
@@ -87,7 +88,7 @@ class Handoffs:
             for a in found:
                 if a.fills and a not in told:
                     loop = a.node.loops[-1] if a.node.loops else None
-                    touch = Touch(a.node, a.mask, a.store, [a], [a])
+                    touch = Touch(item_at(a.node, loop), a.mask, a.store, [a], [a])
                     level = Level(loop, a.store, 1, self.edges.counts.of(loop), [touch])
                     out.append(Channel(level, FILL, [touch]))
         return out

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
+import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import product
-from pathlib import Path
 
 from cli import REPOSITORY, machine
 from tilefoundry.lang.load import load_source
@@ -124,15 +125,23 @@ def main() -> int:
 
 
 def write(rows: list[Row], put: Counter[str], caught: Counter[str]) -> None:
-    path = Path(REPOSITORY) / "bench" / "results" / "verify.json"
-    kinds = {kind: {"put": put[kind], "caught": caught[kind]} for kind in sorted(put)}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
+    ).stdout.strip()
+    now = datetime.now(UTC)
     record = {
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": now.isoformat(timespec="seconds"),
+        "commit": commit,
         "machine": machine(),
-        "programs": [asdict(r) for r in rows],
-        "kinds": kinds,
+        "python": platform.python_version(),
+        "runs": REPEATS,
+        "unit": "ms",
+        "rows": [asdict(r) for r in rows],
+        "kinds": {kind: {"put": put[kind], "caught": caught[kind]} for kind in sorted(put)},
     }
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path = REPOSITORY / "bench" / "results" / f"verify-{now:%Y%m%d}-{commit}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(path.relative_to(REPOSITORY))
 
 
 if __name__ == "__main__":

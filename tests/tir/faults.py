@@ -10,6 +10,22 @@ buffers that are never alive together.
 
 from dataclasses import dataclass, replace
 
+from matters import (
+    after_init,
+    all_use,
+    fenced,
+    first_fence,
+    frontier_matters,
+    hands_over,
+    issues,
+    laps,
+    needed,
+    once,
+    syncs,
+    together,
+    too_early,
+    tracked,
+)
 from reading import Trace
 
 from tilefoundry.ir.expr import Expr, FloorDiv, Mod, floordiv, mod, symbols
@@ -91,15 +107,6 @@ def swap(func, old, *new):
     return replace(func, body=body)
 
 
-def _syncs(trace, *kinds):
-    return [s for s in trace.members
-            if isinstance(s, Sync) and s.kind in kinds and s in trace.executed]  # fmt: skip
-
-
-def _issues(trace):
-    return [s for s in trace.members if isinstance(s, Issue) and s in trace.executed]
-
-
 # ---- dropped statements
 
 
@@ -112,134 +119,19 @@ def _drops(func, trace):
         "fence_proxy": ("drop-fence-proxy", lambda s: fenced(trace, s)),
         "wgmma_commit": ("drop-commit", lambda _: True),
         "bulk_commit": ("drop-commit", lambda _: True),
-        "async_commit": ("drop-commit", lambda s: not _tracked(trace, s)),
-        "wgmma_fence": ("drop-wgmma-fence", lambda s: _first_fence(trace, s)),
+        "async_commit": ("drop-commit", lambda s: not tracked(trace, s)),
+        "wgmma_fence": ("drop-wgmma-fence", lambda s: first_fence(trace, s)),
         "warp": ("drop-warp", lambda s: hands_over(trace, s)),
         "fence_init": ("drop-fence-init", lambda _: True),
         "init": ("drop-init", lambda s: any(
             t.barrier is s.barrier and t.kind != "init"
-            for t in _syncs(trace, "wait", "arrive", "expect", "async_arrive"))),
-        "barrier": ("drop-barrier", lambda s: hands_over(trace, s) or _after_init(trace, s)),
+            for t in syncs(trace, "wait", "arrive", "expect", "async_arrive"))),
+        "barrier": ("drop-barrier", lambda s: hands_over(trace, s) or after_init(trace, s)),
     }  # fmt: skip
-    for sync in _syncs(trace, *rules):
+    for sync in syncs(trace, *rules):
         kind, matters = rules[sync.kind]
         if matters(sync):
             yield kind, (swap(func, sync), _words(sync))
-
-
-def needed(trace, wait):
-    """Without it, something that it waits for is not known by another way to be done."""
-    for block, (arrivals, waits) in enumerate(trace.links):
-        events = trace.blocks[block]
-        for w, place, phase, whom in waits:
-            if events[w].stmt is not wait:
-                continue
-            after = (e.at for e in events[w:]
-                     if isinstance(e.stmt, Issue) and trace.members[e.stmt] & whom)  # fmt: skip
-            until = next(after, len(events))
-            for a, there, k, who in arrivals:
-                if there == place and k == phase and (
-                    not trace.ordered(block, who, a, whom, until, wait)
-                    or events[a].stmt.kind in ("expect", "async_arrive")
-                ):  # fmt: skip
-                    return True
-    return False
-
-
-def _tracked(trace, commit):
-    """Its copies complete on a barrier: the group is not waited for."""
-    return any(trace.meet(commit, s) for s in _syncs(trace, "async_arrive"))
-
-
-def _after_init(trace, barrier):
-    """The first barrier after the initialisation: it lets the others use what was made."""
-    for events in trace.blocks:
-        made = False
-        for e in events:
-            if isinstance(e.stmt, Sync):
-                made = made or e.stmt.kind == "init"
-                if made and e.stmt.kind in ("barrier", "cluster", "grid"):
-                    return e.stmt is barrier
-    return False
-
-
-def fenced(trace, fence):
-    """A plain access by its participants comes before it, and an asynchronous one, with a
-    write between the two, touches the same slot later in some block."""
-    for events in trace.blocks:
-        for e in events:
-            if e.stmt is not fence:
-                continue
-            mine, done = [], set()
-            for before in reversed(events[: e.at]):
-                if isinstance(before.stmt, Sync) and before.stmt.kind == "fence_proxy":
-                    if trace.meet(before.stmt, fence):
-                        break
-                elif trace.plain(before.stmt) and trace.meet(before.stmt, fence):
-                    mine += [(u, False) for u in trace.reads(before)]
-                    mine += [(u, True) for u in trace.writes(before)]
-            for unit, wrote in mine:
-                if (unit, wrote) in done:
-                    continue
-                done.add((unit, wrote))
-                for after in events[e.at :]:
-                    if isinstance(after.stmt, Issue) and not trace.plain(after.stmt):
-                        touched = trace.writes(after) + (trace.reads(after) if wrote else [])
-                        if unit in touched:
-                            return True
-    return False
-
-
-def _first_fence(trace, fence):
-    """Some wgmma follows it whose registers were touched since the fence before, or that is
-    the first."""
-    for events in trace.blocks:
-        touched, fresh = True, False
-        for e in events:
-            if not trace.meet(e.stmt, fence):
-                continue
-            if isinstance(e.stmt, Issue):
-                wgmma = effects(e.stmt).completion == "wgmma"
-                if wgmma and fresh:
-                    return True
-                touched = touched or (not wgmma and _touches_accumulator(trace, e.stmt))
-            elif e.stmt.kind == "wgmma_fence":
-                fresh = touched and e.stmt is fence
-                touched = False
-    return False
-
-
-def _touches_accumulator(trace, issue):
-    held = {v.buffer for s in _issues(trace) if effects(s).completion == "wgmma"
-            for v in views(s) if v.storage == "rmem"}  # fmt: skip
-    return any(v.buffer in held for v in views(issue))
-
-
-def hands_over(trace, sync):
-    """Plain accesses of several threads to memory that somebody writes come before it, since
-    the last barrier among them, and accesses to the same slots come after it."""
-    written = {v.buffer for s in _issues(trace) for v in s.writes}
-    for events in trace.blocks:
-        for e in events:
-            if e.stmt is not sync:
-                continue
-            units = set()
-            for before in reversed(events[: e.at]):
-                if isinstance(before.stmt, Sync):
-                    if before.stmt.kind in ("barrier", "warp", "cluster", "grid") and (
-                        trace.members[before.stmt] >= trace.members[sync]
-                    ):
-                        break
-                elif trace.plain(before.stmt) and trace.meet(before.stmt, sync):
-                    units |= {(u, True) for u in trace.writes(before)}
-                    units |= {(u, False) for u in trace.reads(before) if u[0] in written}
-            for after in events[e.at :]:
-                if isinstance(after.stmt, Issue):
-                    if any((u, True) in units for u in trace.reads(after)):
-                        return True
-                    if any((u, w) in units for u in trace.writes(after) for w in (True, False)):
-                        return True
-    return False
 
 
 # ---- wrong numbers
@@ -258,7 +150,7 @@ def _recount(func, barrier, count):
 
 def _counts(func, trace):
     for barrier in func.barriers:
-        used = [s for s in _syncs(trace, "wait") if s.barrier is barrier]
+        used = [s for s in syncs(trace, "wait") if s.barrier is barrier]
         if not any(trace.blocking(s) for s in used):
             continue
         yield "count+1", (_recount(func, barrier, barrier.count + 1), barrier.name)
@@ -267,20 +159,20 @@ def _counts(func, trace):
 
 
 def _statements(func, trace):
-    for sync in _syncs(trace, "expect"):
+    for sync in syncs(trace, "expect"):
         if trace.waited(sync):
             yield "bytes+16", (swap(func, sync, replace(sync, bytes=sync.bytes + 16)), _words(sync))
             yield "bytes-16", (swap(func, sync, replace(sync, bytes=sync.bytes - 16)), _words(sync))
-    for sync in _syncs(trace, "wait"):
+    for sync in syncs(trace, "wait"):
         yield "parity", (swap(func, sync, replace(sync, parity=1 - sync.parity)), _words(sync))
-    for sync in _syncs(trace, "arrive"):
+    for sync in syncs(trace, "arrive"):
         if trace.needed_arrivals[sync] and sync.every > 1:
             if len(trace.members[sync]) > sync.every:
                 made = replace(sync, every=2 * sync.every)
                 yield "every*2", (swap(func, sync, made), _words(sync))
             made = replace(sync, every=sync.every // 2)
             yield "every/2", (swap(func, sync, made), _words(sync))
-    for sync in _syncs(trace, "barrier", "barrier_arrive"):
+    for sync in syncs(trace, "barrier", "barrier_arrive"):
         yield (
             "threads+32",
             (swap(func, sync, replace(sync, threads=sync.threads + 32)), _words(sync)),
@@ -290,9 +182,9 @@ def _statements(func, trace):
                 "threads-32",
                 (swap(func, sync, replace(sync, threads=sync.threads - 32)), _words(sync)),
             )
-    for sync in _syncs(trace, "registers"):
+    for sync in syncs(trace, "registers"):
         yield "registers", (swap(func, sync, replace(sync, count=sync.count + 4)), _words(sync))
-    for issue in _issues(trace):
+    for issue in issues(trace):
         if "barrier" in issue.attrs:
             attrs = {k: v for k, v in issue.attrs.items() if k not in ("barrier", "slot")}
             yield "no-completion", (swap(func, issue, replace(issue, attrs=attrs)), _words(issue))
@@ -323,30 +215,17 @@ def _narrowed(func, trace):
     """Half of the participants skip a statement. A wait in front of statements that one
     thread executes for all is not needed by the others."""
     meshes = _meshes(func.body, Mesh(), {})
-    for sync in _syncs(trace, "wait", "fence_proxy", "barrier"):
+    for sync in syncs(trace, "wait", "fence_proxy", "barrier"):
         half = _half(meshes[sync])
         if half is None:
             continue
         if sync.kind == "wait" and not (
-            trace.blocking(sync) and needed(trace, sync) and _all_use(trace, sync)
+            trace.blocking(sync) and needed(trace, sync) and all_use(trace, sync)
         ):
             continue
         if sync.kind == "fence_proxy" and not fenced(trace, sync):
             continue
         yield "narrow", (swap(func, sync, With(half, half, "half", (sync,))), _words(sync))
-
-
-def _all_use(trace, wait):
-    """The first access after the wait is one in which all participants take part."""
-    for events in trace.blocks:
-        for e in events:
-            if e.stmt is wait:
-                after = (x.stmt for x in events[e.at :] if trace.meet(x.stmt, wait))
-                use = next((s for s in after if isinstance(s, Issue) and any(
-                    v.storage != "rmem" for v in views(s))), None)  # fmt: skip
-                if use is not None and not effects(use).elected:
-                    return True
-    return False
 
 
 # ---- moved statements
@@ -366,23 +245,10 @@ def _moves(func, trace):
             inner = stmt.body[0] if isinstance(stmt, When) and len(stmt.body) == 1 else stmt
             if isinstance(inner, Sync) and inner.kind == "arrive" and trace.needed_arrivals[inner]:
                 at = next((m for m in range(n - 1, -1, -1) if _holds_back(body[m])), None)
-                if at is not None and _too_early(trace, inner, body[at]):
+                if at is not None and too_early(trace, inner, body[at]):
                     order = (*body[:at], stmt, *body[at:n], *body[n + 1 :])
                     yield "early-release", (_rebody(func, body, order), _words(inner))
         yield from _into_loops(func, trace, body)
-
-
-def _too_early(trace, arrive, held):
-    """Somebody it releases does not know by another way that ``held`` is done."""
-    for block, events in enumerate(trace.blocks):
-        for a, whom, until in trace.uses(block, arrive):
-            if a in (at for n, at in trace.needed_arrivals[arrive] if n == block):
-                done = max((e.at for e in events[:a] if e.stmt is held), default=None)
-                if done is not None and not trace.ordered(
-                    block, trace.members[arrive], done, whom, until, arrive
-                ):
-                    return True
-    return False
 
 
 def _holds_back(stmt):
@@ -415,7 +281,7 @@ def _into_loops(func, trace, body):
             for sync in scope.body:
                 if not (isinstance(sync, Sync) and sync.kind == "arrive"):
                     continue
-                if not trace.needed_arrivals[sync] or _once(trace, loop):
+                if not trace.needed_arrivals[sync] or once(trace, loop):
                     continue
                 moved = replace(loop, body=(*loop.body, replace(scope, body=(sync,))))
                 kept = tuple(s for s in scope.body if s is not sync)
@@ -424,111 +290,24 @@ def _into_loops(func, trace, body):
                 yield "into-loop", (_rebody(func, body, tuple(order)), _words(sync))
 
 
-def _once(trace, loop):
-    """The loop always has exactly one trip: to be inside changes nothing."""
-    step = loop.step if isinstance(loop.step, int) else 0
-    ends = (loop.start, loop.stop)
-    return all(isinstance(x, int) for x in ends) and len(range(*ends, step)) == 1
-
-
 # ---- groups in flight
 
 
 def _groups(func, trace):
-    for sync in _syncs(trace, "wgmma_wait", "bulk_wait", "async_wait"):
+    for sync in syncs(trace, "wgmma_wait", "bulk_wait", "async_wait"):
         shallow = replace(sync, pending=sync.pending + 1)
-        if _frontier_matters(trace, sync, shallow):
+        if frontier_matters(trace, sync, shallow):
             yield "shallow-wait", (swap(func, sync, shallow), _words(sync))
-        if _frontier_matters(trace, sync, None):
+        if frontier_matters(trace, sync, None):
             yield "drop-group-wait", (swap(func, sync), _words(sync))
-
-
-FLAVOUR = {"wgmma_wait": "wgmma", "bulk_wait": "bulk", "async_wait": "async"}
-
-
-def _frontier_matters(trace, old, new):
-    """With ``new`` in the place of ``old``, some group is still in flight where its completion
-    is relied on: an arrival that somebody waits for releases the slot that it reads, its
-    registers or the data that it brings are used, or the kernel ends."""
-    flavour = FLAVOUR[old.kind]
-    for n, events in enumerate(trace.blocks):
-        open_, groups = [], []
-        frontier, less = 0, 0
-        # of a store, reads and the whole are waited for apart
-        for e in events:
-            stmt = e.stmt
-            if not trace.meet(stmt, old):
-                continue
-            if isinstance(stmt, Issue) and effects(stmt).completion == flavour:
-                open_.append(e)
-                continue
-            if isinstance(stmt, Sync) and stmt.kind == f"{flavour}_commit":
-                groups.append(open_)
-                open_ = []
-                continue
-            if isinstance(stmt, Sync) and stmt.kind == f"{flavour}_wait":
-                if stmt.read and not old.read:
-                    continue
-                frontier = max(frontier, len(groups) - stmt.pending)
-                stmt = new if stmt is old else stmt
-                if stmt is not None:
-                    less = max(less, len(groups) - stmt.pending)
-                continue
-            late = [x for g in groups[less:frontier] for x in g]
-            if late and _relies(trace, n, e, late, flavour, old):
-                return True
-        if any(g for g in groups[less:frontier]) and not old.read:
-            return True
-    return False
-
-
-def _told_later(trace, block, e, old):
-    """Another wait of the same kind follows it, after which the others learn of it in time."""
-    events = trace.blocks[block]
-    again = next((x.at for x in events[e.at :] if isinstance(x.stmt, Sync)
-                  and x.stmt.kind == old.kind and x.stmt is not old and x.stmt.pending == 0
-                  and trace.meet(x.stmt, old)), None)  # fmt: skip
-    return again is not None and all(
-        trace.ordered(block, trace.members[e.stmt], again, whom, until, e.stmt)
-        for a, whom, until in trace.uses(block, e.stmt)
-        if a == e.at
-    )
-
-
-def _relies(trace, block, e, late, flavour, old):
-    stmt = e.stmt
-    if isinstance(stmt, Issue):
-        held = {v.buffer for x in late for v in views(x.stmt) if v.storage == "rmem"}
-        brought = {u for x in late for u in trace.writes(x)} if flavour == "async" else set()
-        return any(v.buffer in held for v in views(stmt)) or any(
-            u in brought for u in trace.reads(e)
-        )
-    if stmt.kind in ("arrive", "barrier", "barrier_arrive"):
-        if stmt.kind == "arrive" and (block, e.at) not in trace.needed_arrivals[stmt]:
-            return False
-        if flavour == "async":
-            return True
-        slots = {s for x in late for b, s in trace.reads(x) if b.storage == "smem"}
-        if stmt.kind == "arrive" and stmt.barrier.slots > 1 and e.slot not in slots:
-            return False
-        if stmt.kind == "arrive" and _told_later(trace, block, e, old):
-            return False
-        if stmt.kind == "arrive" and stmt.barrier.slots > 1:
-            return True
-        again = {u for x in late for u in trace.reads(x) if u[0].storage == "smem"}
-        return any(
-            u in again for y in trace.blocks[block][e.at :] if isinstance(y.stmt, Issue)
-            for u in trace.writes(y)
-        )  # fmt: skip
-    return False
 
 
 # ---- the memory plan
 
 
 def _plans(func, trace):
-    used = {v.buffer for s in _issues(trace) for v in views(s)}
-    tma = {v.buffer for s in _issues(trace) if s.instr == "copy_async_tensor" for v in views(s)}
+    used = {v.buffer for s in issues(trace) for v in views(s)}
+    tma = {v.buffer for s in issues(trace) if s.instr == "copy_async_tensor" for v in views(s)}
     shared = [b for b in func.buffers if b.storage == "smem" and b in used]
     for b in shared:
         swizzled = b.layout is not None and b.layout.swizzle is not None
@@ -538,11 +317,11 @@ def _plans(func, trace):
             at = func.barriers[0].offset // 1024 * 1024
             if at + 1024 > func.barriers[0].offset:
                 yield "overlap-barrier", (_place(func, b, 0, at), b.name)
-        if _laps(trace, b):
+        if laps(trace, b):
             yield "slots-share", (_place(func, b, b.slots - 1, b.offsets[0]), b.name)
     for a in shared:
         for b in shared:
-            if a is not b and _together(trace, a, b):
+            if a is not b and together(trace, a, b):
                 yield "overlap", (_place(func, a, 0, b.offsets[0]), f"{a.name} on {b.name}")
 
 
@@ -551,35 +330,12 @@ def _place(func, buffer, slot, offset):
     return rebuild(func, buffers={buffer: replace(buffer, offsets=offsets)})
 
 
-def _together(trace, a, b):
-    """One instruction reads slot 0 of both: they are alive at the same time."""
-    for events in trace.blocks:
-        for e in events:
-            if isinstance(e.stmt, Issue) and {(a, 0), (b, 0)} <= set(trace.reads(e)):
-                return True
-    return False
-
-
-def _laps(trace, ring):
-    """Its last slot is used, and so is its first."""
-    if ring.slots < 2:
-        return False
-    for events in trace.blocks:
-        touched = {
-            u for e in events if isinstance(e.stmt, Issue)
-            for u in (*trace.reads(e), *trace.writes(e))
-        }  # fmt: skip
-        if {(ring, 0), (ring, ring.slots - 1)} <= touched:
-            return True
-    return False
-
-
 # ---- one slot too few on one side
 
 
 def _rings(func, trace):
-    rings = [b for b in func.buffers if b.slots > 2 and _laps(trace, b)]
-    sides = {frozenset(trace.members[s]) for s in _issues(trace)
+    rings = [b for b in func.buffers if b.slots > 2 and laps(trace, b)]
+    sides = {frozenset(trace.members[s]) for s in issues(trace)
              for v in views(s) if v.buffer in rings}  # fmt: skip
     # where one side does it all, fewer slots are another ring, not a disagreement
     sides = sides if len(sides) > 1 else set()

@@ -11,14 +11,14 @@ earlier access.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import bounds
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
 from tilefoundry.lower.sync.edges import Edges, uneven
+from tilefoundry.lower.sync.pending import Pending, State, gather, join, meet, retire
 from tilefoundry.lower.sync.tree import (
     GROUP,
     WARP,
@@ -35,48 +35,6 @@ from tilefoundry.tir.program import For, Issue, Sync, When, With
 
 GROUPED = ("wgmma", "async", "bulk")
 """Engines whose work is waited for by groups."""
-
-
-@dataclass(frozen=True)
-class Pending:
-    """An access that a later one may conflict with.
-
-    ``open``: threads that have not waited for its end; ``since``: groups closed after its
-    own, at least; ``fenced``: its threads fenced it for the asynchronous proxy; ``ordered``
-    and ``ordered_async``: threads whose later accesses of each proxy come after it;
-    ``warped``: so do those of its own warp; ``told``: other roles were told of it behind a
-    proxy fence; ``crossed`` and ``surely``: loops around it that have begun another iteration
-    since, on some way here and on all ways.
-    """
-
-    access: Access
-    open: int = 0
-    since: int = 0
-    fenced: bool = False
-    ordered: int = 0
-    ordered_async: int = 0
-    warped: bool = False
-    told: bool = False
-    crossed: frozenset[Node] = frozenset()
-    surely: frozenset[Node] = frozenset()
-
-    def join(self, other: Pending) -> Pending:
-        return Pending(
-            self.access,
-            self.open | other.open,
-            min(self.since, other.since),
-            self.fenced and other.fenced,
-            self.ordered & other.ordered,
-            self.ordered_async & other.ordered_async,
-            self.warped and other.warped,
-            self.told and other.told,
-            self.crossed | other.crossed,
-            self.surely & other.surely,
-        )
-
-
-State: TypeAlias = dict[tuple[Access, int], Pending]
-"""By access and age in iterations of its ring."""
 
 
 class _Again(Exception):
@@ -137,16 +95,14 @@ class Order:
             elif isinstance(stmt, Signal):
                 self._signal(node, stmt, state)
             elif isinstance(stmt, Sync):
-                if stmt.kind == "wgmma_wait" and self._retire(
-                    state, "wgmma", node.mask, stmt.pending
-                ):
+                if stmt.kind == "wgmma_wait" and retire(state, "wgmma", node.mask, stmt.pending):
                     self.needed.add(node)
             elif isinstance(stmt, With):
                 assert node.body is not None
                 state = self._block(node.body, state)
             elif isinstance(stmt, When):
                 assert node.body is not None
-                state = _join(state, self._block(node.body, dict(state)))
+                state = join(state, self._block(node.body, dict(state)))
             elif isinstance(stmt, For):
                 state = self._loop(node, stmt, state)
         return state
@@ -158,7 +114,7 @@ class Order:
         at = entry
         while True:
             end = self._block(node.body, self._step(node, at))
-            around = _join(entry, end)
+            around = join(entry, end)
             if around == at or most <= 1:
                 return end if least > 0 else around
             at = around
@@ -184,7 +140,7 @@ class Order:
         effect = self.accesses.effects[node]
         if effect.collective:
             assert isinstance(node.stmt, Issue)
-            within = self._gather if node.stmt.attrs["scope"] == "warp" else self._meet
+            within = gather if node.stmt.attrs["scope"] == "warp" else meet
             within(state, node.mask)
         mine = self.accesses.of[node]
         for access in mine:
@@ -400,45 +356,13 @@ class Order:
                 if one.access.mask & ~mask == 0 and not one.fenced and not one.open:
                     state[key] = replace(one, fenced=True, ordered_async=0)
         for mask in gate.warps:
-            self._gather(state, mask)
+            gather(state, mask)
         for mask in gate.barriers:
-            self._meet(state, mask)
+            meet(state, mask)
 
     def _pass_waits(self, gate: Gate, state: State) -> None:
         for (engine, mask), pending in gate.waits.items():
-            self._retire(state, engine, mask, pending)
-
-    def _retire(self, state: State, engine: str, mask: int, pending: int) -> bool:
-        found = False
-        for key, one in state.items():
-            if one.access.engine == engine and one.open & mask and one.since >= pending:
-                state[key] = replace(one, open=one.open & ~mask)
-                found = True
-        return found
-
-    def _gather(self, state: State, mask: int) -> None:
-        """The threads of each warp of ``mask`` have arrived."""
-        if one_part(mask, WARP):
-            self._meet(state, mask)
-            return
-        for key, one in state.items():
-            if one.access.mask & ~mask == 0 and not one.open:
-                state[key] = replace(one, warped=True)
-
-    def _meet(self, state: State, mask: int) -> None:
-        """All threads of ``mask`` have arrived."""
-        for key, one in state.items():
-            if one.open:
-                continue
-            ordered, after = one.ordered, one.ordered_async
-            own = one.access.mask & ~mask == 0
-            if own or ordered & mask:
-                ordered |= mask
-            ready = one.fenced or one.access.proxy == "async"
-            if (own and ready) or after & mask:
-                after |= mask
-            if (ordered, after) != (one.ordered, one.ordered_async):
-                state[key] = replace(one, ordered=ordered, ordered_async=after)
+            retire(state, engine, mask, pending)
 
 
 def _meeting_place(one: int, two: int, around: int) -> int:
@@ -450,13 +374,6 @@ def _text(gate: Gate) -> tuple[object, ...]:
     return (tuple(sorted(gate.waits.items())), *(
         tuple(sorted(x)) for x in (gate.fences, gate.warps, gate.barriers)
     ))  # fmt: skip
-
-
-def _join(a: State, b: State) -> State:
-    out = dict(a)
-    for key, one in b.items():
-        out[key] = out[key].join(one) if key in out else one
-    return out
 
 
 def _chained(x: Access, y: Access) -> bool:

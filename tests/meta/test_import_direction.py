@@ -25,7 +25,7 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
 def part(module):
     """The part of the package that a dotted module or a path within it belongs to."""
-    if len(module) == 3 and module[0] == "targets" and module[2].startswith("emit"):
+    if len(module) >= 3 and module[0] == "targets" and module[2].startswith("emit"):
         return "emit"
     return module[0]
 

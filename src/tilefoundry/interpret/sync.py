@@ -148,7 +148,7 @@ def group_of(warp: Warp, mesh: Mesh, scope: str) -> tuple[Any, int]:
     units = warp.machine.units
     if scope == "warp":
         return (warp.cta, warp.index), 1
-    if scope == "cta":
+    if scope == "cta" or [scope] == list(units.outer[-1:]):
         ctas: list[int] = [warp.cta]
     elif scope == "cluster":
         mine = [int(units.at[x][warp.cta]) for x in units.outer if x != "cta"]

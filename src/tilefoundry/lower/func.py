@@ -178,12 +178,13 @@ class _Lowering:
         split = {d.axis for d in type.digits}
         own = [a for a in axes if a not in split]
         shape = fixed(type.shape, node.span)
-        whole_type = TensorType((*(a.extent for a in own), *shape), type.dtype, None, type.storage)
+        layout = _leading(type, [a.extent for a in own])
+        lead = tuple(a.extent for a in own)
+        whole_type = TensorType((*lead, *shape), type.dtype, layout, type.storage)
         made = self._new(whole_type, name, "work", node.mesh, 1, node.span)
         self.buffers.append(made)
         vars = fresh_vars(shape)
-        lead = tuple(coordinate(a) for a in own)
-        at = (*lead, *(v.expr() for v in vars))
+        at = (*(coordinate(a) for a in own), *(v.expr() for v in vars))
         return View(made, shape, vars, at)
 
     def _slot(self, node: Node, slots: int) -> Dim:
@@ -444,7 +445,7 @@ class _Lowering:
         if len(kinds) > 1:
             refuse("lower-op", node.span, op="tf.reshard", why="it combines in two different ways")
         over = tuple(axis for axis, _ in dropped)
-        scope = scope_of(node.mesh, over)
+        scope = scope_of(node.mesh, over, self.target.levels[-1])
         combined = before.with_(
             layout=None if before.layout is None else _without_partial(before.layout, dropped)
         )
@@ -464,12 +465,13 @@ class _Lowering:
     def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
         """The memory through which units combine: scratch of each CTA, workspace of the grid."""
         out: dict[str, Any] = {}
-        shared = next(n for n in self.target.storages if self._owner(n))
+        level = self.target.levels[-1]
+        shared = next((n for n in self.target.storages if self._owner(n)), None)
         for key, size, storage, role in (
-            ("scratch", scratch_bytes(node.mesh, over, result), shared, "local"),
-            ("workspace", workspace_bytes(node.mesh, over, result), "gmem", "work"),
+            ("scratch", scratch_bytes(node.mesh, over, result, level), shared, "local"),
+            ("workspace", workspace_bytes(node.mesh, over, result, level), "gmem", "work"),
         ):
-            if size:
+            if size and storage is not None:
                 made = Buffer(self._fresh(key), (size,), U8, storage, role=role, mesh=node.mesh,
                               span=node.span)  # fmt: skip
                 self.buffers.append(made)
@@ -573,6 +575,26 @@ def _strided(layout: ShardLayout) -> ShardLayout:
     stride = refill(layout.shape, iter(compact_strides(layout.modes)))  # type: ignore[arg-type]
     assert isinstance(stride, tuple)
     return replace(layout, stride=stride)
+
+
+def _leading(type: TensorType, extents: Sequence[int]) -> ShardLayout | None:
+    """The layout of ``type``, one after another along new leading axes of ``extents``."""
+    layout = type.layout
+    if layout is None or layout.strides is None:
+        return None
+    groups = layout.groups(type.shape)
+    modes = [tuple(layout.modes[m] for m in g) for g in groups]
+    steps = [tuple(layout.strides[m] for m in g) for g in groups]
+    size = 1 + sum(
+        (int(m) - 1) * int(s)  # type: ignore[arg-type]
+        for m, s in zip(layout.modes, layout.strides, strict=True)
+    )
+    lead: list[int] = []
+    for extent in reversed(extents):
+        lead.insert(0, size)
+        size *= extent
+    return ShardLayout((*extents, *modes), (*lead, *steps), axes=(None,) * (
+        len(extents) + len(layout.modes)), swizzle=layout.swizzle)  # fmt: skip
 
 
 def _quotient(extent: int, axes: Sequence[Axis]) -> int:

@@ -32,7 +32,8 @@ class UnitInstr:
     """``ops`` are the operations it can carry out, ``meaning`` the one that its parameters
     are those of; operands and result live in one of ``storages``. With ``combines`` units
     may also join what they hold along mesh axes (a reduction). ``reads`` are storages that
-    operands may be read from as well; a result stated there is stored from registers."""
+    operands may be read from as well; a result stated there is stored from registers.
+    ``level``: whose units issue it; None: the innermost."""
 
     path: str
     meaning: str
@@ -43,12 +44,13 @@ class UnitInstr:
     source: str = ""
     combines: bool = False
     reads: tuple[str, ...] = ()
+    level: str | None = None
 
     def judge(
         self, level: str, mesh: Mesh, operands: Sequence[TensorType | None], result: TensorType
     ) -> Unmet | None:
         """None if units of ``level`` may issue it, else the clause that is not met."""
-        unmet = unmet_mesh(level, mesh)
+        unmet = unmet_mesh(self.level or level, mesh)
         if unmet is not None:
             return unmet
         for type in (*operands, result):
@@ -63,22 +65,27 @@ class UnitInstr:
 # Reductions over mesh axes
 
 
-SCOPES = ("thread", "warp", "cta", "cluster", "grid")
-"""How far units meet: each alone, by shuffles, through shared memory, through the cluster's
-shared memories, through global memory."""
+SCOPES = ("thread", "warp", "core", "cta", "cluster", "grid")
+"""How far units meet: each alone, by shuffles (the lanes of a warp, or of a core's vectors),
+through shared memory, through the cluster's shared memories, through global memory."""
+THREAD = "thread"
 
 
-def scope_of(mesh: Mesh, over: Sequence[Axis]) -> str:
-    """The narrowest scope in which the units along the axes ``over`` can be combined.
+def scope_of(mesh: Mesh, over: Sequence[Axis], level: str = THREAD) -> str:
+    """The narrowest scope in which the units along the axes ``over`` can be combined;
+    ``level`` is the innermost level of the target.
 
     Lanes combine by shuffles where each axis is a power of two, so that it is one bit field
-    of the lane's number, and lies inside a warp.
+    of the lane's number, and lies inside a warp; where a target has vectors for threads, all
+    lanes of one outer unit do.
     """
     real = [a for a in over if a.extent > 1]
     if not real:
-        return "thread"
+        return THREAD
     levels = {a.level for a in real}
-    if levels == {"thread"}:
+    if levels == {level} and level != THREAD:
+        return next((x for x in reversed(mesh.levels) if x != level), "core")
+    if levels == {THREAD}:
         return "warp" if all(_in_warp(a, mesh) for a in real) else "cta"
     inside = "cluster" in mesh.levels and "cluster" not in levels and "gpu" not in levels
     return "cluster" if inside else "grid"
@@ -110,14 +117,14 @@ def _lanes(mesh: Mesh, over: Sequence[Axis]) -> int:
     return count
 
 
-def scratch_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType) -> int:
+def scratch_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType, level: str = THREAD) -> int:
     """Shared memory of one CTA to combine ``result`` along the axes ``over``.
 
     Lanes combine first; then each thread that is left over writes the elements it holds of
     the result (one accumulator each), and reads those of the others.
     """
-    scope = scope_of(mesh, over)
-    if scope in ("thread", "warp"):
+    scope = scope_of(mesh, over, level)
+    if level != THREAD or scope in (THREAD, "warp"):
         return 0
     held = 1
     for extent in result.local_shape:
@@ -126,22 +133,24 @@ def scratch_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType) -> int:
     return writers * held * accumulator_bits(result) // 8
 
 
-def workspace_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType) -> int:
+def workspace_bytes(
+    mesh: Mesh, over: Sequence[Axis], result: TensorType, level: str = THREAD
+) -> int:
     """Global memory of a reduction in scope ``grid``: one partial result of each CTA, and a
     4-byte counter for each group of CTAs that meet; 0 for narrower scopes."""
-    if scope_of(mesh, over) != "grid":
+    if scope_of(mesh, over, level) != "grid":
         return 0
     ctas = 1
     for a in mesh.axes:
-        ctas *= a.extent if a.level != "thread" else 1
+        ctas *= a.extent if a.level != level else 1
     joined = 1
     for a in over:
-        joined *= a.extent if a.level != "thread" else 1
+        joined *= a.extent if a.level != level else 1
     held = 1
     for extent in result.local_shape:
         held *= int(extent)  # type: ignore[arg-type]
     threads = 1
-    for a in mesh.at("thread"):
+    for a in mesh.at(level):
         threads *= 1 if a in over else a.extent
     return ctas * threads * held * accumulator_bits(result) // 8 + ctas // joined * 4
 

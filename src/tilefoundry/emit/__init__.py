@@ -1,0 +1,26 @@
+"""TIR to source text: what the emitters of all targets share.
+
+A family's emitter is ``targets/<family>/emit/``: ``program.py`` makes the source of a
+program, every other file declares in ``EMITTERS`` how its instructions are written.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tilefoundry.diag import refuse
+from tilefoundry.emit.registry import has_emitter
+from tilefoundry.emit.source import Source
+from tilefoundry.tir.program import Program
+
+
+def emit(program: Program) -> Source:
+    """The source of a program for its target; refuses what the target's emitter cannot say."""
+    target = next(iter(program.kernels.values())).target
+    if not has_emitter(target.family):
+        refuse("emit-target", None, id=target.id, family=target.family)
+    module = import_module(f"tilefoundry.targets.{target.family}.emit.program")
+    return module.emit_program(program)
+
+
+__all__ = ["Source", "emit"]

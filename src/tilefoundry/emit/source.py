@@ -1,0 +1,43 @@
+"""A program's source, and what a caller must know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefoundry.ir.dtype import DType
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One tensor of the program's entry, contiguous, row-major."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: str
+    """``in``, ``weight`` or ``out``."""
+
+    @property
+    def bytes(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return -(-count * self.dtype.bits // 8)
+
+
+@dataclass(frozen=True)
+class Source:
+    """``files``: by name, as compiled; ``readable``: the same for a reader. The first file is
+    what is compiled; ``entry`` is its C function: it takes the arguments in order, a
+    workspace of ``workspace`` bytes aligned to 64, and a count of threads (0: as many as
+    there are). ``facts`` are words for the report, such as registers of each kernel."""
+
+    name: str
+    family: str
+    files: dict[str, str]
+    readable: dict[str, str]
+    entry: str
+    arguments: tuple[Argument, ...]
+    workspace: int
+    flags: tuple[str, ...]
+    kernels: tuple[dict[str, object], ...] = ()

@@ -1,0 +1,154 @@
+"""Operations of each lane on what it holds.
+
+16-bit and 8-bit floats are computed in f32 and rounded once, as torch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilefoundry.ir.dtype import BOOL, DType, promote
+from tilefoundry.ir.expr import Dim, Expr
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.cpu.emit.kernel import Kernel
+from tilefoundry.targets.cpu.emit.memory import constant
+from tilefoundry.targets.cpu.emit.text import (
+    c_type,
+    narrowed,
+    number,
+    wide,
+    widened,
+)
+from tilefoundry.tir.program import Issue, Operand, Scalar
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARE = {
+    "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
+}  # fmt: skip
+LOGIC = {"logical_and": "&", "logical_or": "|"}
+CALLS = frozenset([
+    "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
+    "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
+])  # fmt: skip
+"""Operations that are functions of the same name in the header."""
+SPELLED = {"mod": "remainder", "round": "rint"}
+EXACT_ON_INTEGERS = frozenset(["ceil", "floor", "round"])
+
+
+def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:
+    """``op`` on vectors computed as ``have``; None for an operation that has no words."""
+    if op in INFIX:
+        return f"{args[0]} {INFIX[op]} {args[1]}"
+    if op == "neg":
+        return f"-{args[0]}"
+    if op == "square":
+        return f"{args[0]} * {args[0]}"
+    if op == "relu":
+        return f"tf_maximum_{have}({args[0]}, tf_splat_{have}(0))"
+    if op == "gelu":
+        word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
+        return f"tf_{word}_{have}({args[0]})"
+    if op in EXACT_ON_INTEGERS and have not in ("f32", "f64"):
+        return args[0]
+    if op in CALLS or op in SPELLED:
+        return f"tf_{SPELLED.get(op, op)}_{have}({', '.join(args)})"
+    return None
+
+
+def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """One vector of the result from one of each operand."""
+    write = issue.writes[0]
+    op = str(issue.attrs.get("op", issue.instr))
+    for at in k.each(k.domain(write)):
+        k.put(write, at, computed(k, op, issue, at, write.dtype))
+
+
+def computed(k: Kernel, op: str, issue: Issue, at: tuple[Dim, ...], result: DType) -> str:
+    """The result's stored vector at ``at``."""
+    reads = issue.reads
+    if op == "where":
+        return _where(k, reads, at, result)
+    if op == "cast":
+        source = reads[0].dtype
+        return narrowed(widened(k.value(reads[0], at), source), wide(source), result)
+    if op == "clamp":
+        return _clamp(k, issue, at, result)
+    dtype = reads[0].dtype
+    for other in reads[1:]:
+        dtype = promote(dtype, other.dtype) or result
+    if op in LOGIC or op == "logical_not":
+        truth = [narrowed(widened(k.value(r, at), r.dtype), wide(r.dtype), BOOL) for r in reads]
+        text = f"{truth[0]} ^ 1" if op == "logical_not" else (
+            f"({truth[0]}) {LOGIC[op]} ({truth[1]})"
+        )  # fmt: skip
+        return text if result.kind == "bool" else narrowed(f"({text})", "b8", result)
+    have = wide(dtype)
+    if op == "div" and not dtype.is_float:
+        have = "f32"
+    args = [argument(k, r, at, have) for r in reads]
+    if op in COMPARE:
+        return f"tf_to(b8, {args[0]} {COMPARE[op]} {args[1]}) & 1"
+    text = expression(op, args, have, issue.attrs)
+    if text is None:
+        k.form(issue, f"tf.{op}", "C for CPUs has no words for it", "use another operation")
+        raise AssertionError
+    simple = text.endswith(")") and text.startswith("tf_")
+    return narrowed(text if simple else f"({text})", have, result) if _converts(have, result) else (
+        text
+    )  # fmt: skip
+
+
+def _converts(have: str, result: DType) -> bool:
+    return c_type(result) != have
+
+
+def argument(k: Kernel, operand: Operand, at: tuple[Dim, ...], have: str) -> str:
+    """An operand's vector, computed as ``have``."""
+    if isinstance(operand, Scalar) and not isinstance(operand.value, Expr):
+        found = constant(operand)
+        return f"tf_splat_{have}({found})"
+    text = widened(k.value(operand, at), operand.dtype)
+    return text if wide(operand.dtype) == have else f"tf_to({have}, {text})"
+
+
+def _where(k: Kernel, reads: tuple[Operand, ...], at: tuple[Dim, ...], result: DType) -> str:
+    test = widened(k.value(reads[0], at), reads[0].dtype)
+    have = wide(result)
+    sides = [argument(k, r, at, have) for r in reads[1:]]
+    mask = {"f32": "i32", "f64": "i64", "u8": "i8", "b8": "i8"}.get(have, have)
+    kind = "u8" if have == "b8" else have
+    text = f"tf_pick_{kind}(tf_to({mask}, {test}) != 0, {', '.join(sides)})"
+    return narrowed(text, have, result)
+
+
+def _clamp(k: Kernel, issue: Issue, at: tuple[Dim, ...], result: DType) -> str:
+    dtype = issue.reads[0].dtype
+    have = wide(dtype)
+    text = argument(k, issue.reads[0], at, have)
+    for name, word in (("min_val", "maximum"), ("max_val", "minimum")):
+        bound = issue.attrs.get(name)
+        if bound is not None:
+            text = f"tf_{word}_{have}({text}, tf_splat_{have}({number(bound, dtype)}))"
+    return narrowed(text, have, result)
+
+
+def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """start + i * step, exactly, then rounded once."""
+    write = issue.writes[0]
+    dtype = write.dtype
+    start, step = issue.attrs.get("start", 0), issue.attrs.get("step", 1)
+    have = "f64" if dtype.is_float else "i64"
+    for at in k.each(k.domain(write)):
+        terms: list[str] = []
+        for lane in range(k.lanes):
+            index = k.dim(k.per_lane(at[0])[lane])
+            first, by = (k.dim(x) if isinstance(x, Expr) else repr(x) for x in (start, step))
+            terms.append(f"({first}) + ({index}) * ({have})({by})")
+        k.put(write, at, narrowed(f"(({have}v){{{', '.join(terms)}}})", have, dtype))
+
+
+EMITTERS = {
+    **dict.fromkeys(("unary", "binary", "cast", "clamp", "where", "relu"), emit_elementwise),
+    "arange": emit_arange,
+}

@@ -1,0 +1,58 @@
+"""Copies and fills, between memory and registers or within either."""
+
+from __future__ import annotations
+
+from tilefoundry.ir.expr import Expr, symbols
+from tilefoundry.ir.mesh import Coord, Mesh
+from tilefoundry.targets.cpu.emit.held import Segment
+from tilefoundry.targets.cpu.emit.kernel import Kernel
+from tilefoundry.targets.cpu.emit.memory import address, inside_tests
+from tilefoundry.targets.cpu.emit.text import bits_of, c_type, converted
+from tilefoundry.tir.program import Issue, Scalar, View
+
+
+def emit_copy(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """Element by element, a vector at a time where registers are one end."""
+    write = issue.writes[0]
+    if not issue.reads:
+        return  # a fill that leaves what is there
+    source = issue.reads[0]
+    driver = k.driver(issue)
+    if driver is None:
+        _in_memory(k, issue, mesh)
+        return
+    for at in k.each(k.domain(driver)):
+        k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype))
+
+
+def _in_memory(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """A copy or fill of memory: cores that are told apart do their own part, others share."""
+    source, write = issue.reads[0], issue.writes[0]
+    named = {
+        s.axis for v in (source, write) if isinstance(v, View) for x in v.index for s in symbols(x)
+        if isinstance(s, Coord)
+    }  # fmt: skip
+    shared = [a for a in mesh.axes if a.level != k.level and a.extent > 1 and a not in named]
+    parts = tuple(Segment(n, e, 1) for n, e in enumerate(write.shape) if e > 1)
+    domain = k.over(write.shape, parts)
+    guard = " && ".join(f"{k.names[a]} == 0" for a in shared)
+    with k.out.block(f"if ({guard})" if guard else ""):
+        for at in k.each(domain, unroll=1):
+            tests = inside_tests(k, write, k.element(write, at))
+            into = f"{k.names[write.buffer]}[{k.dim(address(write.buffer, k.element(write, at)))}]"
+            dtype = c_type(write.dtype)
+            if isinstance(source, Scalar):
+                value = (
+                    f"({dtype})({k.dim(source.value)})" if isinstance(source.value, Expr)
+                    else bits_of(source.value, write.dtype)
+                )  # fmt: skip
+            else:
+                place = k.element(source, at)
+                value = f"{k.names[source.buffer]}[{k.dim(address(source.buffer, place))}]"
+                found = inside_tests(k, source, place)
+                if found:
+                    value = f"{found} ? {value} : {bits_of(source.fill or 0, source.dtype)}"
+            k.out.line(f"{f'if ({tests}) ' if tests else ''}{into} = {value};")
+
+
+EMITTERS = {"copy": emit_copy, "fill": emit_copy}

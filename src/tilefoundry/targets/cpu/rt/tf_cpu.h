@@ -1,0 +1,405 @@
+/* Vectors of TF_LANES elements for programs that TileFoundry emits for CPUs.
+ *
+ * C11 with the vector extensions of GCC and Clang; intrinsics only where a width of the
+ * machine has one instruction for what a loop over lanes would do. A 16-bit or 8-bit float
+ * is held as its bits and computed in f32; every conversion to it rounds to the nearest,
+ * halves to even.
+ *
+ * Error of the f32 functions, in units of the last place of the exact result (held by
+ * tests/build/test_math.py): exp 2, exp2 2, log 3, log2 3, tanh 4, erf 4, sigmoid 4, silu 5,
+ * softplus 4; gelu 4 of x. sqrt, rsqrt (a root and a division) round as IEEE 754 says; sin,
+ * cos, pow and all f64 functions are the C library's, lane by lane.
+ */
+#ifndef TF_CPU_H
+#define TF_CPU_H
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+typedef float f32;
+typedef double f64;
+typedef uint16_t f16;
+typedef uint16_t bf16;
+typedef uint8_t fp8e4m3;
+typedef uint8_t fp8e5m2;
+typedef int64_t i64;
+typedef int32_t i32;
+typedef int16_t i16;
+typedef int8_t i8;
+typedef uint8_t u8;
+typedef uint8_t b8; /* a truth value: 0 or 1 */
+
+#define TF_VECTOR(type, name) typedef type name __attribute__((vector_size(sizeof(type) * TF_LANES)))
+TF_VECTOR(f32, f32v);
+TF_VECTOR(f64, f64v);
+TF_VECTOR(uint16_t, f16v);
+TF_VECTOR(uint16_t, bf16v);
+TF_VECTOR(uint8_t, fp8e4m3v);
+TF_VECTOR(uint8_t, fp8e5m2v);
+TF_VECTOR(i64, i64v);
+TF_VECTOR(i32, i32v);
+TF_VECTOR(uint32_t, u32v);
+TF_VECTOR(i16, i16v);
+TF_VECTOR(i8, i8v);
+TF_VECTOR(u8, u8v);
+TF_VECTOR(u8, b8v);
+#undef TF_VECTOR
+
+#define TF static inline __attribute__((always_inline, unused))
+#define TF_EACH for (int l = 0; l < TF_LANES; l++)
+
+/* Integers of indices: floor division and its remainder, by positive divisors. */
+TF long tf_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+TF long tf_mod(long a, long b) { return a - tf_div(a, b) * b; }
+TF long tf_min(long a, long b) { return a < b ? a : b; }
+TF long tf_max(long a, long b) { return a > b ? a : b; }
+
+/* Memory: whole vectors at any address; lanes [lo, hi) of one; one element for all lanes. */
+#define TF_MEMORY(t)                                                                        \
+    TF t##v tf_splat_##t(t x) { return x - (t##v){0}; }                                     \
+    TF t##v tf_load_##t(const t *p) { t##v r; memcpy(&r, p, sizeof r); return r; }          \
+    TF void tf_store_##t(t *p, t##v x) { memcpy(p, &x, sizeof x); }                         \
+    TF t##v tf_load_part_##t(const t *p, long lo, long hi, t fill) {                        \
+        if (lo <= 0 && hi >= TF_LANES) return tf_load_##t(p);                               \
+        t##v r = tf_splat_##t(fill);                                                        \
+        for (long l = tf_max(lo, 0); l < tf_min(hi, TF_LANES); l++) r[l] = p[l];            \
+        return r;                                                                           \
+    }                                                                                       \
+    TF void tf_store_part_##t(t *p, t##v x, long lo, long hi) {                             \
+        if (lo <= 0 && hi >= TF_LANES) { tf_store_##t(p, x); return; }                      \
+        for (long l = tf_max(lo, 0); l < tf_min(hi, TF_LANES); l++) p[l] = x[l];            \
+    }
+TF_MEMORY(f32)
+TF_MEMORY(f64)
+TF_MEMORY(f16)
+TF_MEMORY(bf16)
+TF_MEMORY(fp8e4m3)
+TF_MEMORY(fp8e5m2)
+TF_MEMORY(i64)
+TF_MEMORY(i32)
+TF_MEMORY(i16)
+TF_MEMORY(i8)
+TF_MEMORY(u8)
+TF_MEMORY(b8)
+#undef TF_MEMORY
+
+/* Choice by a mask of all ones or zeros per lane; NaN goes through minimum and maximum. */
+TF f32v tf_pick_f32(i32v m, f32v a, f32v b) { return (f32v)(((i32v)a & m) | ((i32v)b & ~m)); }
+TF f64v tf_pick_f64(i64v m, f64v a, f64v b) { return (f64v)(((i64v)a & m) | ((i64v)b & ~m)); }
+TF i64v tf_pick_i64(i64v m, i64v a, i64v b) { return (a & m) | (b & ~m); }
+TF i32v tf_pick_i32(i32v m, i32v a, i32v b) { return (a & m) | (b & ~m); }
+TF i16v tf_pick_i16(i16v m, i16v a, i16v b) { return (a & m) | (b & ~m); }
+TF i8v tf_pick_i8(i8v m, i8v a, i8v b) { return (a & m) | (b & ~m); }
+TF u8v tf_pick_u8(i8v m, u8v a, u8v b) { return (a & (u8v)m) | (b & ~(u8v)m); }
+TF bf16v tf_pick_bits16(i16v m, bf16v a, bf16v b) { return (a & (bf16v)m) | (b & ~(bf16v)m); }
+TF f32v tf_minimum_f32(f32v a, f32v b) { return tf_pick_f32((a < b) | (a != a), a, b); }
+TF f32v tf_maximum_f32(f32v a, f32v b) { return tf_pick_f32((a > b) | (a != a), a, b); }
+TF f64v tf_minimum_f64(f64v a, f64v b) { return tf_pick_f64((a < b) | (a != a), a, b); }
+TF f64v tf_maximum_f64(f64v a, f64v b) { return tf_pick_f64((a > b) | (a != a), a, b); }
+#define TF_INTEGER(t)                                                                       \
+    TF t##v tf_minimum_##t(t##v a, t##v b) { return tf_pick_##t(a < b, a, b); }             \
+    TF t##v tf_maximum_##t(t##v a, t##v b) { return tf_pick_##t(a > b, a, b); }             \
+    TF t##v tf_abs_##t(t##v a) { return tf_pick_##t(a < 0, -a, a); }                        \
+    TF t##v tf_floor_div_##t(t##v a, t##v b) {                                              \
+        t##v r;                                                                             \
+        TF_EACH { t q = a[l] / b[l]; r[l] = q - (t)((a[l] % b[l] != 0) && ((a[l] < 0) != (b[l] < 0))); } \
+        return r;                                                                           \
+    }                                                                                       \
+    TF t##v tf_remainder_##t(t##v a, t##v b) { return a - tf_floor_div_##t(a, b) * b; }
+TF_INTEGER(i64)
+TF_INTEGER(i32)
+TF_INTEGER(i16)
+TF_INTEGER(i8)
+TF_INTEGER(u8)
+#undef TF_INTEGER
+TF f32v tf_abs_f32(f32v a) { return (f32v)((i32v)a & 0x7fffffff); }
+TF f64v tf_abs_f64(f64v a) { return (f64v)((i64v)a & INT64_MAX); }
+
+/* What one machine instruction does to a whole vector. */
+TF f32v tf_fma_f32(f32v a, f32v b, f32v c) {
+#if defined(__FMA__) && TF_LANES == 8
+    return (f32v)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FMA__) && TF_LANES == 4
+    return (f32v)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    f32v r;
+    TF_EACH r[l] = __builtin_fmaf(a[l], b[l], c[l]);
+    return r;
+#endif
+}
+TF f32v tf_sqrt_f32(f32v x) {
+#if defined(__AVX__) && TF_LANES == 8
+    return (f32v)_mm256_sqrt_ps((__m256)x);
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_sqrt_ps((__m512)x);
+#else
+    f32v r;
+    TF_EACH r[l] = sqrtf(x[l]);
+    return r;
+#endif
+}
+/* To the nearest integer, halves to even: adding 2^23 leaves no fraction. */
+TF f32v tf_rint_f32(f32v x) {
+    f32v big = (f32v)(((i32v)x & (int32_t)0x80000000) | 0x4b000000);
+    return tf_pick_f32(tf_abs_f32(x) < 0x1p23f, (f32v)((i32v)((x + big) - big) | ((i32v)x & (int32_t)0x80000000)), x);
+}
+TF f32v tf_floor_f32(f32v x) {
+    f32v r = tf_rint_f32(x);
+    return (f32v)((i32v)tf_pick_f32(r > x, r - 1.0f, r) | ((i32v)x & (int32_t)0x80000000));
+}
+TF f32v tf_ceil_f32(f32v x) { return -tf_floor_f32(-x); }
+
+/* Conversions. */
+#define tf_to(t, x) __builtin_convertvector(x, t##v)
+TF f32v tf_bf16_to_f32(bf16v x) { return (f32v)(tf_to(i32, x) << 16); }
+TF bf16v tf_f32_to_bf16(f32v x) {
+#if defined(__AVX512BF16__) && TF_LANES == 16 && defined(TF_FLUSH)
+    return (bf16v)_mm512_cvtneps_pbh((__m512)x);
+#else
+    u32v u = (u32v)x;
+    u32v r = (u + (((u >> 16) & 1) + 0x7fff)) >> 16;
+    i32v nan = x != x;
+    return __builtin_convertvector((r & ~(u32v)nan) | (((u >> 16) | 0x40) & (u32v)nan), bf16v);
+#endif
+}
+TF f32v tf_f16_to_f32(f16v x) {
+#if defined(__F16C__) && TF_LANES == 8
+    return (f32v)_mm256_cvtph_ps((__m128i)x);
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_cvtph_ps((__m256i)x);
+#else
+    f32v r;
+    TF_EACH {
+        uint32_t s = (uint32_t)(x[l] & 0x8000) << 16, m = x[l] & 0x7fff;
+        union { uint32_t u; float f; } b = {m << 13};
+        b.f *= 0x1p112f;
+        if (m >= 0x7c00) b.u |= 0x7f800000;
+        b.u |= s;
+        r[l] = b.f;
+    }
+    return r;
+#endif
+}
+TF f16v tf_f32_to_f16(f32v x) {
+#if defined(__F16C__) && TF_LANES == 8
+    return (f16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f16v)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    f16v r;
+    TF_EACH {
+        union { float f; uint32_t u; } b = {x[l]}, one;
+        uint32_t s = b.u & 0x80000000, m = b.u & 0x7fffffff, h;
+        if (m > 0x7f800000) h = 0x7e00;
+        else if (m >= 0x477ff000) h = 0x7c00;
+        else if (m < 0x38800000) { /* below the smallest normal: align by adding a half */
+            one.u = m;
+            one.f += 0.5f;
+            h = one.u - 0x3f000000;
+        } else h = (m - 0x38000000 + 0xfff + ((m >> 13) & 1)) >> 13;
+        r[l] = (uint16_t)(h | s >> 16);
+    }
+    return r;
+#endif
+}
+/* 8-bit floats: exponent bias and mantissa bits are parameters; no infinity in e4m3. */
+TF float tf_small_to_f32(unsigned x, int mantissa, int bias) {
+    unsigned m = x & 0x7f, e = m >> mantissa, f = m & ((1u << mantissa) - 1);
+    float r = e ? ldexpf((float)((1u << mantissa) | f), (int)e - bias - mantissa)
+                : ldexpf((float)f, 1 - bias - mantissa);
+    if (mantissa == 3 ? m == 0x7f : m > 0x7c) r = NAN;
+    else if (mantissa == 2 && m == 0x7c) r = INFINITY;
+    return x & 0x80 ? -r : r;
+}
+TF unsigned tf_f32_to_small(float x, int mantissa, int bias, float most) {
+    unsigned s = signbit(x) ? 0x80 : 0, nan = 0x7f, over = mantissa == 3 ? 0x7f : 0x7c;
+    float a = fabsf(x);
+    if (a != a) return s | nan;
+    if (a == 0) return s;
+    int e;
+    frexpf(a, &e);
+    e = e - 1 < 1 - bias ? 1 - bias : e - 1;
+    float unit = ldexpf(1, e - mantissa), q = rintf(a / unit) * unit;
+    if (q > most) return s | over;
+    frexpf(q, &e);
+    if (q < ldexpf(1, 1 - bias)) return s | (unsigned)(q / ldexpf(1, 1 - bias - mantissa));
+    e -= 1;
+    return s | ((unsigned)(e + bias) << mantissa | ((unsigned)ldexpf(q, mantissa - e) & ((1u << mantissa) - 1)));
+}
+TF f32v tf_fp8e4m3_to_f32(fp8e4m3v x) { f32v r; TF_EACH r[l] = tf_small_to_f32(x[l], 3, 7); return r; }
+TF f32v tf_fp8e5m2_to_f32(fp8e5m2v x) { f32v r; TF_EACH r[l] = tf_small_to_f32(x[l], 2, 15); return r; }
+TF fp8e4m3v tf_f32_to_fp8e4m3(f32v x) { fp8e4m3v r; TF_EACH r[l] = (u8)tf_f32_to_small(x[l], 3, 7, 448.0f); return r; }
+TF fp8e5m2v tf_f32_to_fp8e5m2(f32v x) { fp8e5m2v r; TF_EACH r[l] = (u8)tf_f32_to_small(x[l], 2, 15, 57344.0f); return r; }
+
+/* e^r for |r| <= 0.35, by its series; the first term left out is below 2^-27. */
+TF f32v tf_exp_core(f32v r) {
+    f32v p = tf_fma_f32(r, tf_splat_f32(1.0f / 5040), tf_splat_f32(1.0f / 720));
+    p = tf_fma_f32(p, r, tf_splat_f32(1.0f / 120));
+    p = tf_fma_f32(p, r, tf_splat_f32(1.0f / 24));
+    p = tf_fma_f32(p, r, tf_splat_f32(1.0f / 6));
+    p = tf_fma_f32(p, r, tf_splat_f32(0.5f));
+    p = tf_fma_f32(p, r, tf_splat_f32(1.0f));
+    return tf_fma_f32(p, r, tf_splat_f32(1.0f));
+}
+/* p * 2^n for |n| <= 252: in two steps, so that results below the normal ones are right. */
+TF f32v tf_scale(f32v p, i32v n) {
+    i32v half = n >> 1;
+    return p * (f32v)((half + 127) << 23) * (f32v)((n - half + 127) << 23);
+}
+TF f32v tf_exp_f32(f32v x) {
+    f32v t = tf_pick_f32(x > 90.0f, tf_splat_f32(90.0f), tf_pick_f32(x < -106.0f, tf_splat_f32(-106.0f), x));
+    f32v n = (t * 1.44269504f + 12582912.0f) - 12582912.0f;
+    f32v r = tf_fma_f32(n, tf_splat_f32(-0x1.62e4p-1f), t);
+    r = tf_fma_f32(n, tf_splat_f32(-0x1.7f7d1cp-20f), r);
+    f32v y = tf_scale(tf_exp_core(r), tf_to(i32, tf_pick_f32(t == t, n, tf_splat_f32(0))));
+    return tf_pick_f32(x == x, y, x);
+}
+TF f32v tf_exp2_f32(f32v x) {
+    f32v t = tf_pick_f32(x > 130.0f, tf_splat_f32(130.0f), tf_pick_f32(x < -152.0f, tf_splat_f32(-152.0f), x));
+    f32v n = (t + 12582912.0f) - 12582912.0f;
+    f32v y = tf_scale(tf_exp_core((t - n) * 0.693147181f), tf_to(i32, tf_pick_f32(t == t, n, tf_splat_f32(0))));
+    return tf_pick_f32(x == x, y, x);
+}
+/* x = 2^e * (1 + f), 1 + f between the roots of 1/2 and 2: ln(1 + f) = 2 atanh(s), s = f / (2 + f),
+ * which is f - s * (f - 2 z * series), z = s^2. */
+typedef struct { f32v e, f, tail; } tf_log_parts;
+TF tf_log_parts tf_log_split(f32v x) {
+    i32v tiny = x < 0x1p-126f;
+    x = tf_pick_f32(tiny, x * 0x1p23f, x);
+    i32v u = (i32v)x - 0x3f3504f3;
+    i32v e = (u >> 23) - (tiny & 23);
+    f32v f = (f32v)((u & 0x007fffff) + 0x3f3504f3) - 1.0f;
+    f32v s = f / (2.0f + f), z = s * s;
+    f32v p = tf_fma_f32(z, tf_splat_f32(2.0f / 11), tf_splat_f32(2.0f / 9));
+    p = tf_fma_f32(p, z, tf_splat_f32(2.0f / 7));
+    p = tf_fma_f32(p, z, tf_splat_f32(2.0f / 5));
+    p = tf_fma_f32(p, z, tf_splat_f32(2.0f / 3));
+    return (tf_log_parts){tf_to(f32, e), f, s * (p * z - f)};
+}
+TF f32v tf_log_ends(f32v x, f32v y) {
+    y = tf_pick_f32(x == 0.0f, tf_splat_f32(-INFINITY), y);
+    y = tf_pick_f32((x < 0.0f) | (x != x), tf_splat_f32(NAN), y);
+    return tf_pick_f32(x == INFINITY, x, y);
+}
+TF f32v tf_log_f32(f32v x) {
+    tf_log_parts p = tf_log_split(x);
+    f32v low = tf_fma_f32(p.e, tf_splat_f32(0x1.7f7d1cp-20f), p.tail);
+    return tf_log_ends(x, tf_fma_f32(p.e, tf_splat_f32(0x1.62e4p-1f), low + p.f));
+}
+TF f32v tf_log2_f32(f32v x) {
+    tf_log_parts p = tf_log_split(x);
+    /* log2(e) = 1.4375 + 0.00519504; the first product is exact to half a bit */
+    f32v low = (p.f + p.tail) * 0.00519504089f + p.tail * 1.4375f;
+    return tf_log_ends(x, p.e + tf_fma_f32(p.f, tf_splat_f32(1.4375f), low));
+}
+TF f32v tf_tanh_f32(f32v x) {
+    f32v a = tf_abs_f32(x), z = x * x;
+    f32v p = tf_fma_f32(z, tf_splat_f32(21844.0f / 6081075), tf_splat_f32(-1382.0f / 155925));
+    p = tf_fma_f32(p, z, tf_splat_f32(62.0f / 2835));
+    p = tf_fma_f32(p, z, tf_splat_f32(-17.0f / 315));
+    p = tf_fma_f32(p, z, tf_splat_f32(2.0f / 15));
+    p = tf_fma_f32(p, z, tf_splat_f32(-1.0f / 3));
+    f32v small = tf_fma_f32(p * z, x, x);
+    f32v big = 1.0f - 2.0f / (tf_exp_f32(a + a) + 1.0f);
+    big = (f32v)((i32v)big | ((i32v)x & (int32_t)0x80000000));
+    return tf_pick_f32(x == x, tf_pick_f32(a < 0.45f, small, big), x);
+}
+/* Up to 1: x times a polynomial in x^2. Above: 1 - e^-q(x - 2.5), q a polynomial close to
+ * -ln erfc. Coefficients are least squares fits at Chebyshev nodes, in float64. */
+TF f32v tf_erf_f32(f32v x) {
+    f32v a = tf_abs_f32(x), z = x * x;
+    f32v p = tf_fma_f32(z, tf_splat_f32(-9.67359319e-06f), tf_splat_f32(1.12682537e-04f));
+    p = tf_fma_f32(p, z, tf_splat_f32(-8.48439639e-04f));
+    p = tf_fma_f32(p, z, tf_splat_f32(5.22105349e-03f));
+    p = tf_fma_f32(p, z, tf_splat_f32(-2.68654376e-02f));
+    p = tf_fma_f32(p, z, tf_splat_f32(1.12837829e-01f));
+    p = tf_fma_f32(p, z, tf_splat_f32(-3.76126379e-01f));
+    p = tf_fma_f32(p, z, tf_splat_f32(1.12837923e+00f));
+    f32v t = tf_pick_f32(a > 4.0f, tf_splat_f32(1.5f), a - 2.5f);
+    f32v q = tf_fma_f32(t, tf_splat_f32(-1.61406160e-06f), tf_splat_f32(1.33093899e-05f));
+    q = tf_fma_f32(q, t, tf_splat_f32(-7.73944266e-05f));
+    q = tf_fma_f32(q, t, tf_splat_f32(4.20144555e-04f));
+    q = tf_fma_f32(q, t, tf_splat_f32(-2.16516037e-03f));
+    q = tf_fma_f32(q, t, tf_splat_f32(1.08585171e-02f));
+    q = tf_fma_f32(q, t, tf_splat_f32(9.43893611e-01f));
+    q = tf_fma_f32(q, t, tf_splat_f32(5.35268068e+00f));
+    q = tf_fma_f32(q, t, tf_splat_f32(7.80681515e+00f));
+    f32v big = 1.0f - tf_exp_f32(-q);
+    big = (f32v)((i32v)big | ((i32v)x & (int32_t)0x80000000));
+    return tf_pick_f32(x == x, tf_pick_f32(a < 1.0f, p * x, big), x);
+}
+TF f32v tf_rsqrt_f32(f32v x) { return 1.0f / tf_sqrt_f32(x); }
+TF f32v tf_sigmoid_f32(f32v x) { return 1.0f / (1.0f + tf_exp_f32(-x)); }
+TF f32v tf_silu_f32(f32v x) { return x / (1.0f + tf_exp_f32(-x)); }
+TF f32v tf_softplus_f32(f32v x) {
+    f32v u = tf_exp_f32(x), w = u + 1.0f;
+    return tf_pick_f32(x > 20.0f, x, tf_log_f32(w) + (u - (w - 1.0f)) / w);
+}
+TF f32v tf_gelu_f32(f32v x) { return 0.5f * x * (1.0f + tf_erf_f32(x * 0.707106781f)); }
+TF f32v tf_gelu_tanh_f32(f32v x) {
+    f32v inner = 0.797884561f * (x + 0.044715f * (x * x * x));
+    return 0.5f * x * (1.0f + tf_tanh_f32(inner));
+}
+
+/* The C library's functions, lane by lane. */
+#define TF_LIBRARY1(name, f, t) TF t##v tf_##name##_##t(t##v x) { t##v r; TF_EACH r[l] = f(x[l]); return r; }
+#define TF_LIBRARY2(name, f, t) TF t##v tf_##name##_##t(t##v x, t##v y) { t##v r; TF_EACH r[l] = f(x[l], y[l]); return r; }
+TF_LIBRARY1(sin, sinf, f32)
+TF_LIBRARY1(cos, cosf, f32)
+TF_LIBRARY2(pow, powf, f32)
+TF_LIBRARY1(sqrt, sqrt, f64)
+TF_LIBRARY1(rint, rint, f64)
+TF_LIBRARY1(floor, floor, f64)
+TF_LIBRARY1(ceil, ceil, f64)
+TF_LIBRARY1(exp, exp, f64)
+TF_LIBRARY1(exp2, exp2, f64)
+TF_LIBRARY1(log, log, f64)
+TF_LIBRARY1(log2, log2, f64)
+TF_LIBRARY1(tanh, tanh, f64)
+TF_LIBRARY1(erf, erf, f64)
+TF_LIBRARY1(sin, sin, f64)
+TF_LIBRARY1(cos, cos, f64)
+TF_LIBRARY2(pow, pow, f64)
+TF f64 tf_one_softplus(f64 x) { return x > 20 ? x : log1p(exp(x)); }
+TF_LIBRARY1(softplus, tf_one_softplus, f64)
+TF f32 tf_one_remainder(f32 x, f32 y) { f32 r = fmodf(x, y); return r != 0 && (r < 0) != (y < 0) ? r + y : r; }
+TF f64 tf_wide_remainder(f64 x, f64 y) { f64 r = fmod(x, y); return r != 0 && (r < 0) != (y < 0) ? r + y : r; }
+TF_LIBRARY2(remainder, tf_one_remainder, f32)
+TF_LIBRARY2(remainder, tf_wide_remainder, f64)
+#undef TF_LIBRARY1
+#undef TF_LIBRARY2
+/* The quotient's floor, from the exact remainder. */
+TF f32 tf_one_floor_div(f32 x, f32 y) {
+    if (y == 0) return x / y;
+    f32 m = fmodf(x, y), q = (x - m) / y;
+    if (m != 0 && (y < 0) != (m < 0)) q -= 1;
+    if (q == 0) return copysignf(0, x / y);
+    f32 f = floorf(q);
+    return q - f > 0.5f ? f + 1 : f;
+}
+TF f64 tf_wide_floor_div(f64 x, f64 y) {
+    if (y == 0) return x / y;
+    f64 m = fmod(x, y), q = (x - m) / y;
+    if (m != 0 && (y < 0) != (m < 0)) q -= 1;
+    if (q == 0) return copysign(0, x / y);
+    f64 f = floor(q);
+    return q - f > 0.5 ? f + 1 : f;
+}
+TF f32v tf_floor_div_f32(f32v a, f32v b) { f32v r; TF_EACH r[l] = tf_one_floor_div(a[l], b[l]); return r; }
+TF f64v tf_floor_div_f64(f64v a, f64v b) { f64v r; TF_EACH r[l] = tf_wide_floor_div(a[l], b[l]); return r; }
+TF f64v tf_rsqrt_f64(f64v x) { return 1.0 / tf_sqrt_f64(x); }
+TF f64v tf_sigmoid_f64(f64v x) { return 1.0 / (1.0 + tf_exp_f64(-x)); }
+TF f64v tf_silu_f64(f64v x) { return x / (1.0 + tf_exp_f64(-x)); }
+TF f64v tf_gelu_f64(f64v x) { return 0.5 * x * (1.0 + tf_erf_f64(x * 0.70710678118654752440)); }
+TF f64v tf_gelu_tanh_f64(f64v x) {
+    return 0.5 * x * (1.0 + tf_tanh_f64(0.79788456080286535588 * (x + 0.044715 * (x * x * x))));
+}
+
+#endif

@@ -9,7 +9,7 @@ import torch
 from campaign_profile import campaign
 from hypothesis import given, note
 from hypothesis import strategies as st
-from programs import Program, programs
+from drawn import Program, programs
 
 from roundtrip import parse, round_trip
 from tilefoundry.evaluate import evaluate

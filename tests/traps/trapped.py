@@ -31,9 +31,10 @@ class Program:
 POLICIES = ("round-robin", "lagging-engines", "reverse")
 
 
-def program(folder, params, body, thread=96, cta=1, consts="", cluster=None, more=""):
+def program(folder, params, body, thread=96, cta=1, consts="", cluster=None, more="",
+            before=""):  # fmt: skip
     """A module with one function ``f`` of ``params``, whose body is inside meshes of
-    ``cta`` (axis ``c``) and ``thread`` (``warp``, ``lane``)."""
+    ``cta`` (axis ``c``) and ``thread`` (``warp``, ``lane``), with ``before`` in front."""
     scopes = (
         f'with Mesh(("cta",), layout=({cta},), names=("c",)) as cta:\n'
         f'    with Mesh(("thread",), layout=({thread // 32}, 32), names=("warp", "lane")) as t:\n'
@@ -43,6 +44,7 @@ def program(folder, params, body, thread=96, cta=1, consts="", cluster=None, mor
     if cluster:
         levels.insert(0, f'Topology("cluster", {cluster})')
     head = textwrap.dedent(more).strip("\n") + "\n" if more else ""
+    scopes = textwrap.dedent(before) + scopes
     func = f"{head}@func\ndef f({params}):\n" + textwrap.indent(scopes + inner, "    ")
     text = HEAD.format(consts=textwrap.dedent(consts), levels=", ".join(levels))
     path = folder / "program.py"
@@ -57,10 +59,10 @@ def draw(type, seed=0):
     return torch.randint(-4, 5, shape, generator=made).to(torch_dtype(type.dtype))
 
 
-def right(loaded, policies=POLICIES, exact=True):
+def right(loaded, policies=POLICIES, exact=True, made=None):
     """The lowered program: the verifier accepts it, and executed under every policy it gives
-    what the program means. Returns it."""
-    made, _ = finalize(loaded)
+    what the program means. Returns it; ``made`` is it where it is lowered already."""
+    made = made or finalize(loaded)[0]
     func = loaded.module.funcs[loaded.func]
     given = {p.name: draw(p.tensor, n) for n, p in enumerate(func.params)}
     wanted = evaluate(loaded.module, loaded.func, [*given.values()])

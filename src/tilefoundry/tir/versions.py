@@ -23,7 +23,7 @@ class _Walk:
         sizes = {t.level: t.size for t in func.topologies}
         self.every = range(sizes.get(self.level, 1))
         self.masks: dict[Mesh, int] = {}
-        self.others: dict[tuple[Buffer, int], int] = {}
+        self.others: dict[tuple[tuple[Axis, ...], Mesh, int], int] = {}
         self.found: dict[tuple[Issue, Buffer], None] = {}
 
     def mask(self, mesh: Mesh) -> int:
@@ -62,17 +62,18 @@ class _Walk:
 
     def apart(self, buffer: Buffer, mask: int) -> int:
         """Units that hold an element which units of ``mask`` hold too, but are not of them."""
-        if (buffer, mask) not in self.others:
-            axes = buffer.layout.split_axes if buffer.layout is not None else ()
-            axes = tuple(a for a in axes if a.level == self.level)
+        split = buffer.layout.split_axes if buffer.layout is not None else ()
+        axes = tuple(a for a in split if a.level == self.level)
+        key = axes, buffer.mesh, mask
+        if key not in self.others:
             held = buffer.mesh.units(self.level) if buffer.mesh.at(self.level) else self.every
             places: dict[tuple[int, ...], int] = {}
             for unit in held if axes else self.every:
                 place = tuple(_coordinate(a, unit) for a in axes)
                 places[place] = places.get(place, 0) | 1 << unit
             alike = sum(units for units in places.values() if units & mask)
-            self.others[buffer, mask] = alike & ~mask
-        return self.others[buffer, mask]
+            self.others[key] = alike & ~mask
+        return self.others[key]
 
 
 def _coordinate(axis: Axis, unit: int) -> int:

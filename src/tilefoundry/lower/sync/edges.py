@@ -179,10 +179,14 @@ class Edges:
         pairs = solver.run()
         solver.record()
         answers = {(t, u) for u, t, _ in pairs}
-        # Who signals in every iteration must wait in every iteration, or it would run ahead:
-        # what only an inner loop orders does not count, as it may not run.
-        more = _Solver(self, level, surely=True).run()
-        pairs += [p for p in more if p not in pairs and (p[0], p[1]) in answers]
+        # Who signals in every iteration must wait in every iteration, and the other way round,
+        # or one would run ahead: what an inner loop orders does not count, as it may not run.
+        # A fill of that loop has no barrier out here; it is left out where nothing answers it.
+        for pair in _Solver(self, level, surely=True).run():
+            u, t, _ = pair
+            inner = made[u].item.loop and made[u].fills
+            if pair not in pairs and (not inner or (u, t) in answers):
+                pairs.append(pair)
         level.edges = [Edge(made[u], made[t], direction) for u, t, direction in pairs]
         if level.edges:
             level.count = self.counts.of(loop)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tilefoundry.ir.expr import bounds
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.lower.rings import trips
+from tilefoundry.targets.contract.unit import THREAD
 from tilefoundry.tir.program import Advance, For, Issue, PrimFunc, Stmt, Sync, When, With
 
 WARP, GROUP = 32, 128
@@ -96,7 +97,10 @@ class Tree:
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
         self.level = func.target.levels[-1]
-        self.threads = dict((t.level, t.size) for t in func.topologies).get(self.level, 1)
+        self.lockstep = self.level != THREAD
+        """Units of the innermost level are lanes of one thread of execution."""
+        sizes = dict((t.level, t.size) for t in func.topologies)
+        self.threads = 1 if self.lockstep else sizes.get(self.level, 1)
         self.masks: dict[Mesh, int] = {}
         self.scopes: dict[int, With] = {}
         self.root = Block(Mesh(), self.mask(Mesh()))
@@ -104,6 +108,8 @@ class Tree:
 
     def mask(self, mesh: Mesh) -> int:
         """The threads of ``mesh`` as bits; all of the CTA where it arranges none."""
+        if self.lockstep:
+            return 1
         if mesh not in self.masks:
             found = mesh.units(self.level) if mesh.at(self.level) else range(self.threads)
             self.masks[mesh] = sum(1 << u for u in found)

@@ -58,6 +58,23 @@ class TensorType:
     def bits(self, shape: tuple[Dim, ...] | None = None) -> Dim:
         return product(self.shape if shape is None else shape) * self.dtype.bits
 
+    def says_as(self, other: TensorType) -> bool:
+        """Equal, but for splits over axes of one unit, which say nothing."""
+        return self == other or self._without_single() == other._without_single()
+
+    def _without_single(self) -> object:
+        layout = self.layout
+        if layout is None:
+            return self.shape, self.dtype, self.storage, (), frozenset[object](), None, None, 0
+        digits = tuple(d for d in self.digits if d.axis.extent != 1)
+        held = frozenset(p for p in layout.partial if p[0].extent != 1)
+        steps = None
+        if layout.strides is not None:
+            modes = zip(layout.modes, layout.strides, strict=True)
+            steps = tuple((m, s) for m, s in modes if m != 1)
+        return (self.shape, self.dtype, self.storage, digits, held, steps, layout.swizzle,
+                layout.offset)  # fmt: skip
+
     def nbytes(self, local: bool = False) -> Dim:
         """Bytes of the whole (or of one unit's part), rounded up to whole bytes."""
         bits = self.bits(self.local_shape if local else None)

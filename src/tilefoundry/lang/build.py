@@ -201,11 +201,17 @@ class Builder:
 
     def carry(self, draft: LoopDraft, name: str, init: Node, head: Node, step: Node) -> Node:
         """Close one carried value; its type must not change from step to step."""
-        if step.type != init.type:
+        if not _unchanged(step.type, init.type):
             refuse("loop-type", draft.span, name=name, before=init.type, after=step.type)
         result = Node(RESULT, (), {}, init.type, draft.span, self.mesh, name)
         draft.carried.append(Carried(name, init, head, step, result))
         return result
+
+
+def _unchanged(after: Type, before: Type) -> bool:
+    if isinstance(after, TensorType) and isinstance(before, TensorType):
+        return after.says_as(before)
+    return after == before
 
 
 def _holds(dtype: DType, value: int | float | Expr) -> bool:

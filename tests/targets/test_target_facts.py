@@ -135,6 +135,7 @@ SHIPPED = [found.id for found in documents() if found.place == "shipped"]
 def test_what_is_shipped():
     assert SHIPPED == [
         "amd.epyc_avx2",
+        "amd.epyc_avx512",
         "apple.amx2",
         "apple.m2_pro",
         "cpu.generic",
@@ -144,6 +145,7 @@ def test_what_is_shipped():
         "nvidia.sm90",
         "x86_64.amx",
         "x86_64.avx2",
+        "x86_64.avx512",
         "x86_64.generic",
     ]
 

@@ -583,8 +583,8 @@ def _leading(type: TensorType, extents: Sequence[int]) -> ShardLayout | None:
     if layout is None or layout.strides is None:
         return None
     groups = layout.groups(type.shape)
-    modes = [tuple(layout.modes[m] for m in g) for g in groups]
-    steps = [tuple(layout.strides[m] for m in g) for g in groups]
+    modes = [_nest([layout.modes[m] for m in g]) for g in groups]
+    steps = [_nest([layout.strides[m] for m in g]) for g in groups]
     size = 1 + sum(
         (int(m) - 1) * int(s)  # type: ignore[arg-type]
         for m, s in zip(layout.modes, layout.strides, strict=True)
@@ -595,6 +595,10 @@ def _leading(type: TensorType, extents: Sequence[int]) -> ShardLayout | None:
         size *= extent
     return ShardLayout((*extents, *modes), (*lead, *steps), axes=(None,) * (
         len(extents) + len(layout.modes)), swizzle=layout.swizzle)  # fmt: skip
+
+
+def _nest(items: list[Dim]) -> Any:
+    return items[0] if len(items) == 1 else tuple(items)
 
 
 def _quotient(extent: int, axes: Sequence[Axis]) -> int:

@@ -15,7 +15,7 @@ from tilefoundry.ir.mesh import Axis
 from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler
-from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate, window_axes
+from tilefoundry.verify.roles import Layout, Site, coordinate, inner_levels, window_axes
 from tilefoundry.verify.tiling import tiles
 from tilefoundry.verify.touch import Box, meet, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
@@ -175,8 +175,9 @@ class _Parts:
         if other is None or other.buffer.layout is None or not other.is_whole:
             return
         along = {axis: n for n, (_, axis) in enumerate(axes)}
+        inside = inner_levels(layout.func)
         for d in other.buffer.layout.digits(other.buffer.shape):
-            if d.axis.level != UNIT and d.axis.extent > 1 and d.dim in along:
+            if d.axis.level not in inside and d.axis.extent > 1 and d.dim in along:
                 self.digits.append((along[d.dim], d.axis, int(d.inner)))  # type: ignore[arg-type]
 
     def of(self, block: int) -> list[Box] | None:

@@ -9,7 +9,7 @@ from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, View, vi
 from tilefoundry.tir.versions import stale_reads
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.memory import Unit
-from tilefoundry.verify.roles import WARP, WARPGROUP, Layout
+from tilefoundry.verify.roles import UNIT, WARP, WARPGROUP, Layout, inner_levels
 
 BARRIER_BYTES = 8
 """PTX ISA, mbarrier: an opaque 64-bit object, 8-byte aligned."""
@@ -130,7 +130,10 @@ def _name(item: Unit | Barrier) -> str:
 
 
 def participants(layout: Layout, findings: Findings) -> None:
-    """Collective statements have whole, aligned warps or warpgroups; named barriers are legal."""
+    """Collective statements have whole, aligned warps or warpgroups; named barriers are legal.
+    Lanes that go in step have neither."""
+    if inner_levels(layout.func)[-1] != UNIT:
+        return
     for stmt, site in layout.sites.items():
         group = _group(stmt)
         ok = all(

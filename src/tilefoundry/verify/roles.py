@@ -113,14 +113,14 @@ class Layout:
 
     def covers(self, mesh: Mesh) -> bool:
         """All blocks are among the units of a scope."""
-        outer = tuple(a for a in mesh.axes if a.level != UNIT)
+        outer = tuple(a for a in mesh.axes if a.level not in inner_levels(self.func))
         return prod(a.extent for a in outer) == len(self.blocks) or all(
             self.inside(mesh, block) for block in self.blocks
         )
 
     def inside(self, mesh: Mesh, block: Mapping[str, int]) -> bool:
         """The block is among the units of a scope."""
-        outer = tuple(a for a in mesh.axes if a.level != UNIT)
+        outer = tuple(a for a in mesh.axes if a.level not in inner_levels(self.func))
         if outer not in self._sets:
             levels = dict.fromkeys(a.level for a in outer)
             self._sets[outer] = tuple((x, frozenset(mesh.units(x))) for x in levels)
@@ -198,12 +198,17 @@ def layout(func: PrimFunc) -> Layout:
     roles = tuple(
         Role(n, tuple(g)) for n, g in enumerate(sorted(groups.values(), key=lambda g: g[0]))
     )
-    outer = [(level, size) for level, size in sizes.items() if level != UNIT]
+    outer = [(level, size) for level, size in sizes.items() if level not in inner_levels(func)]
     blocks = tuple(
         dict(zip((level for level, _ in outer), at, strict=True))
         for at in cartesian(*(range(size) for _, size in outer))
     )
     return Layout(func, sites, roles, threads, blocks, frozenset(coords))
+
+
+def inner_levels(func: PrimFunc) -> tuple[str, ...]:
+    """Levels inside a block: threads, or lanes that go in step as one thread."""
+    return (UNIT, func.target.levels[-1]) if func.target is not None else (UNIT,)
 
 
 def _symbols(x: Dim) -> frozenset[Sym]:
@@ -240,6 +245,7 @@ __all__ = [
     "control",
     "coordinate",
     "expressions",
+    "inner_levels",
     "layout",
     "window_axes",
 ]

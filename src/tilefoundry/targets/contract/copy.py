@@ -89,6 +89,8 @@ class CopyInstr:
     align: int = 1
     ops: tuple[str, ...] = ()
     """Operations that it carries out where no instruction was chosen."""
+    level: str | None = None
+    """The level whose units issue it; None: the innermost."""
     meaning = "copy"
 
     def moves_text(self) -> str:
@@ -107,6 +109,7 @@ class CopyInstr:
         move = source.type.storage, target.type.storage
         if self.moves and move not in self.moves:
             return Unmet("storage", self.moves_text(), f"{move[0]} to {move[1]}", self._by(move))
+        level = self.level or level
         unmet = unmet_mesh(level, mesh)
         if unmet is not None:
             return unmet

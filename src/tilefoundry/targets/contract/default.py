@@ -28,7 +28,9 @@ def default(
     decides how its operands lie.
     """
     level = target.levels[-1]
-    found = next((c for c in contracts(target) if op in _ops(c)), None)
+    able = [c for c in contracts(target) if op in _ops(c)]
+    # a register file of its own has instructions of its own
+    found = min(able, key=lambda c: not _lives(c, result.storage), default=None)
     if found is None:
         return Unmet(
             "instruction",
@@ -43,6 +45,10 @@ def default(
         assert isinstance(found, UnitInstr)
         answer = found.judge(level, mesh, operands, result)
     return answer if isinstance(answer, Unmet) else found
+
+
+def _lives(contract: Contract, storage: str) -> bool:
+    return isinstance(contract, UnitInstr) and storage in contract.storages
 
 
 def _ops(contract: Contract) -> tuple[str, ...]:

@@ -77,6 +77,8 @@ def match_mesh(atom: MmaAtom, mesh: Mesh) -> Groups | Unmet:
     pattern = atom.execution_mesh
     want = pattern.text(groups=True)
     here = mesh.at(pattern.level)
+    if not here:
+        return Unmet("mesh", want, str(mesh), arranged(atom, mesh))
     found: list[Axis] = []
     for extent, stride in zip(pattern.shape, pattern.strides, strict=True):
         fits = [a for a in here if (a.extent, a.stride) == (extent, stride) and a not in found]

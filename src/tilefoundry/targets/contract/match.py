@@ -3,14 +3,15 @@ layouts in shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilefoundry.ir.expr import symbols
+from tilefoundry.ir.expr import multiple_of, symbols
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.ir.spec import layout_from
 from tilefoundry.ir.types import TensorType
+from tilefoundry.layout import Layout
 from tilefoundry.targets.contract.pattern import (
     Env,
     FragmentPattern,
@@ -156,6 +157,8 @@ def match_shared(
     for name, unit in pattern.multiples:
         if bound[name] % value_of(unit, bound):
             return None
+    if not _on_blocks(pattern.block, tile, atom, offsets):
+        return None
     shape = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.shape)
     steps = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.strides)
     for dim, extent in enumerate(tile.shape):  # offsets add up over the axes
@@ -165,6 +168,19 @@ def match_shared(
                 if offsets.along(dim, base + i) - start != _nested(i, shape[dim], steps[dim]):
                     return None
     return {k: bound[k] for k in ("W", "l", "s", "r") if k in bound}
+
+
+def _on_blocks(block: int, tile: TensorType, atom: tuple[int, ...], at: Place) -> bool:
+    """Whether each atom starts at a multiple of ``block`` bytes of the buffer."""
+    if block == 1:
+        return True
+    unit = block * 8 // at.bits
+    starts = [
+        at.along(dim, base)
+        for dim, extent in enumerate(tile.shape)
+        for base in range(0, int(extent), atom[dim])  # type: ignore[arg-type]
+    ]
+    return all(multiple_of(x) % unit == 0 for x in (at.base, *starts))
 
 
 def _in_phase(at: Place, width: int) -> bool:
@@ -220,14 +236,43 @@ def fast_axis(pattern: SharedPattern) -> int:
 def shared_text(
     pattern: SharedPattern, tile: TensorType, atom: tuple[int, ...], env: Env
 ) -> str:  # fmt: skip
-    """A layout of the whole tile that meets the pattern, to be pasted: the widest panels
-    that do; where none does, the widest that the tile divides into."""
+    """A layout of the whole tile that meets the pattern, to be pasted: atom after atom where
+    the pattern says all of how one lies, else the widest panels that do; where none does,
+    the widest that the tile divides into."""
     shape = [int(e) for e in tile.shape]  # type: ignore[arg-type]
+    packed = _packed(pattern, shape, atom, env)
+    if packed is not None:
+        return str(packed)
     for _, made in panel_layouts(shape, tile.dtype.bits, fast_axis(pattern)):
         use = tile.with_(layout=layout_from(made))
         if match_shared(pattern, use, atom, env) is not None:
             return str(made)
     return panels(shape, tile.dtype.bits, fast_axis(pattern), max(pattern.spans))
+
+
+def _packed(
+    pattern: SharedPattern, shape: Sequence[int], atom: tuple[int, ...], env: Env
+) -> Layout | None:
+    """Atoms one after another, the first axis that is counted inside a panel innermost: k
+    for B, m for A and C; None for a pattern with distances to choose, or a broken tile."""
+    parts = [*pattern.shape, *pattern.strides]
+    if any(s.name not in env for group in parts for x in group for s in symbols(x)):
+        return None
+    if any(extent % size for extent, size in zip(shape, atom, strict=True)):
+        return None
+    count = [extent // size for extent, size in zip(shape, atom, strict=True)]
+    steps = [atom[0] * atom[1], atom[0] * atom[1] * count[0]]
+    modes: list[Any] = []
+    strides: list[Any] = []
+    for dim in range(2):
+        inside = [
+            (value_of(e, env), value_of(d, env))
+            for e, d in zip(pattern.shape[dim], pattern.strides[dim], strict=True)
+        ]
+        every = [m for m in ((count[dim], steps[dim]), *inside) if m[0] > 1] or [(1, 0)]
+        modes.append(every[0][0] if len(every) == 1 else tuple(e for e, _ in every))
+        strides.append(every[0][1] if len(every) == 1 else tuple(d for _, d in every))
+    return Layout(tuple(modes), tuple(strides))
 
 
 def shared_layouts(

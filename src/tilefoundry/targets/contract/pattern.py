@@ -143,7 +143,8 @@ class ParamDef:
 
 @dataclass(frozen=True)
 class MeshPattern:
-    """Units of one level that issue together: ``shape : strides + p0``.
+    """Units of one level that issue together: ``shape : strides + p0``; no axis at all for
+    a single unit.
 
     A larger mesh matches with group axes in front of these; ``align`` is what the first
     unit of each group must be a multiple of.
@@ -157,8 +158,8 @@ class MeshPattern:
     def text(self, groups: bool = False) -> str:
         """As a layout; with ``groups`` the axes that a larger mesh may have in front."""
         lead, steps = ("*g, ", "*gs, ") if groups else ("", "")
-        shape = ", ".join(map(str, self.shape))
-        strides = ", ".join(map(str, self.strides))
+        shape = ", ".join(map(str, self.shape or (1,)))
+        strides = ", ".join(map(str, self.strides or (0,)))
         layout = f"Layout((({lead}{shape}),), (({steps}{strides}),))"
         return f"Mesh(('{self.level}',), ComposedLayout(None, p0, {layout}))"
 
@@ -224,9 +225,10 @@ class FragmentPattern:
 
 @dataclass(frozen=True)
 class SharedPattern:
-    """Shared memory: nested modes per logical axis with strides in elements; ``spans`` the
-    swizzle spans in bytes it is for (16: none); ``units`` variables whose values must be
-    multiples of an expression."""
+    """Memory, or a register file that instructions address: nested modes per logical axis
+    with strides in elements; ``spans`` the swizzle spans in bytes it is for (16: none);
+    ``multiples`` variables whose values must be multiples of an expression; ``block`` what
+    the first byte of each atom must be a multiple of; ``why`` what it is for, in words."""
 
     shape: tuple[tuple[Dim, ...], ...]
     strides: tuple[tuple[Dim, ...], ...]
@@ -234,6 +236,8 @@ class SharedPattern:
     equal: tuple[tuple[Dim, Dim], ...] = ()
     multiples: tuple[tuple[str, Dim], ...] = ()
     major: str = ""
+    block: int = 1
+    why: str = ""
 
     def text(self) -> str:
         shape = ", ".join(_nest(x) for x in self.shape)
@@ -298,6 +302,8 @@ class MmaAtom:
     """Place in reports: smaller first."""
     lets: tuple[tuple[str, Dim], ...] = ()
     """Variables that follow from the operands' width in ``bits``."""
+    resources: tuple[str, ...] = ()
+    """Registers and tiles that its operands take from, in words."""
 
     def completed(self, env: Env, bits: int) -> dict[str, Any]:
         """The binding with what follows from it."""

@@ -52,6 +52,7 @@ def facts_text(atom: Contract, target: str, level: str) -> str:
     lines.append(f"  completion         {_completion(atom)}")
     if atom.lets:
         lines.append("  where              " + ", ".join(f"{n} = {v}" for n, v in atom.lets))
+    lines += [f"  resource           {text}" for text in atom.resources]
     lines.append(f"  source             {atom.source}")
     return "\n".join(lines)
 
@@ -176,6 +177,10 @@ def _operand(
         if isinstance(arrangement, FragmentPattern):
             yield f"         {arrangement.text(atom.execution_mesh.text())}"
             yield f"           registers, fastest first: modes {_order(arrangement.registers)}"
+        elif arrangement.why:
+            starts = f"; each atom at a multiple of {arrangement.block} bytes"
+            yield f"         {arrangement.text()}"
+            yield f"           {arrangement.why}{starts if arrangement.block > 1 else ''}"
         else:
             spans = ", ".join(map(str, arrangement.spans))
             yield f"         {arrangement.text()}  swizzle span {spans} bytes"
@@ -218,5 +223,6 @@ def facts_record(atom: Contract, target: str, level: str) -> dict[str, Any]:
         ],
         "completion": atom.completion,
         "proxy": atom.proxy,
+        **({"resources": list(atom.resources)} if atom.resources else {}),
         "source": atom.source,
     }

@@ -69,7 +69,15 @@ class Vectors:
         return " ".join(words)
 
 
+PLACES = ("gmem", "smem", "rmem", IMMEDIATE)
+"""Storages that plain loads and stores reach; others have instructions of their own."""
+
+
 def plan(copy: Copy) -> Vectors | Unmet:
+    for side in (copy.source, copy.target):
+        if side.type.storage not in PLACES:
+            want = f"sides in {', '.join(PLACES[:3])}"
+            return Unmet("storage", want, f"{side.type}", "the target's own loads and stores")
     return Vectors(copy)
 
 

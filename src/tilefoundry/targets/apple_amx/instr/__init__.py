@@ -1,0 +1,1 @@
+"""Apple's matrix coprocessor: contracts, encodings, register rows."""

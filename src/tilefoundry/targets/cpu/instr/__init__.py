@@ -1,0 +1,1 @@
+"""x86 instructions, one file a family: contract and how operands lie."""

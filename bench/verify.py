@@ -1,12 +1,16 @@
-"""What the verifier catches and accepts, and how long it takes.
+"""What the verifier and the interpreter catch and accept, and how long the verifier takes.
 
     python bench/verify.py                     all programs and the hand-built GEMMs
     python bench/verify.py gemm_rs softmax     these programs
     python bench/verify.py --write             also keeps the rows as JSON under bench/results/
 
 One line of key=value per program (kernels accepted, milliseconds at full size, faults caught
-at reduced size), then one per kind of fault. A fault counts as caught if a finding of a right
-family is made. Exit 1 if a kernel is refused or a fault missed.
+at reduced size), then one per kind of fault. The verifier catches a fault if it makes a
+finding of a right family; the interpreter, at its smaller sizes, if an execution under one of
+its policies reports something or computes something else: it can only find what an execution
+reaches. Then ``--schedules`` random programs (500): accepted by the verifier, executed
+without a report, equal to the evaluator. Exit 1 if a kernel is refused, a fault missed by the
+verifier, or a schedule not right.
 """
 
 from __future__ import annotations
@@ -16,22 +20,32 @@ import json
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
 
 from cli import REPOSITORY, machine
+from tilefoundry.evaluate import evaluate
+from tilefoundry.interpret import POLICIES, run_program
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower import lower
-from tilefoundry.tir.program import PrimFunc
+from tilefoundry.ops.base import torch_dtype
+from tilefoundry.tir.program import PrimFunc, Program
 from tilefoundry.verify import verify
 
 sys.path += [str(REPOSITORY / "tests" / part) for part in ("tir", "programs")]
 import sizes  # pyright: ignore[reportMissingImports]
 from faults import FAMILY, faults  # pyright: ignore[reportMissingImports]
+from reference import inputs  # pyright: ignore[reportMissingImports]
 from samples import gemm  # pyright: ignore[reportMissingImports]
+from schedules import schedule  # pyright: ignore[reportMissingImports]
 
 REPEATS = 5
 
@@ -82,6 +96,70 @@ def judge(name: str, small: list[PrimFunc], full: list[PrimFunc], put: Counter[s
     return Row(name, len(every), accepted, slowest, mine["put"], mine["caught"])
 
 
+@dataclass(frozen=True)
+class Executed:
+    """Faults of one program at the size for interpretation, and those that show."""
+
+    program: str
+    faults: int
+    shown: int
+
+
+def executed(case: str) -> Executed:
+    """Every fault of every kernel of a program, executed until one schedule shows it."""
+    loaded = load_source(sizes.path(case), None, dict(sizes.INTERPRET[case]))
+    program = lower(loaded.module, loaded.func or "")
+    params = loaded.module.funcs[loaded.func].params
+    given = inputs({p.name: p.type for p in params})
+    right = run_program(program, given).outputs
+    put = shown = 0
+    for name, kernel in program.kernels.items():
+        for fault in faults(kernel):
+            put += 1
+            broken = replace(program, kernels={**program.kernels, name: fault.func})
+            if shows(broken, given, right):
+                shown += 1
+            else:
+                print(f"unseen program={case} kind={fault.kind} at={fault.where!r}")
+    return Executed(case, put, shown)
+
+
+def shows(program: Program, given: dict[str, Any], right: list[Any]) -> bool:
+    """Some schedule reports the fault, or gives another result."""
+    for seed, policy in enumerate(POLICIES):
+        found = run_program(program, given, policy=policy, seed=seed, limit=1)
+        if found.reports:
+            return True
+        pairs = zip(found.outputs, right, strict=True)
+        if not all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs):
+            return True
+    return False
+
+
+def schedules(count: int) -> int:
+    """How many of ``count`` random programs are accepted, run clean and right."""
+    right = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "drawn.py"
+        for seed in range(count):
+            path.write_text(schedule(seed), encoding="utf-8")
+            loaded = load_source(str(path), None, {})
+            program = lower(loaded.module, loaded.func or "")
+            (param,) = loaded.module.funcs[loaded.func].params
+            generator = torch.Generator().manual_seed(seed)
+            x = torch.randint(-2, 3, param.tensor.shape, generator=generator)
+            x = x.to(torch_dtype(param.tensor.dtype))
+            (want,) = evaluate(loaded.module, loaded.func, [x])
+            policy = POLICIES[seed % len(POLICIES)]
+            found = run_program(program, {"x": x}, seed=seed, policy=policy)
+            accepted = not any(refused(k) for k in program.kernels.values())
+            clean = not found.reports and torch.equal(found.outputs[0], want)
+            right += accepted and clean
+            if not accepted or not clean:
+                print(f"schedule seed={seed} policy={policy} accepted={accepted} {found.reports}")
+    return right
+
+
 def refused(kernel: PrimFunc) -> bool:
     """A finding other than of capacity, which is the program's own."""
     found = [f for f in verify(kernel) if f.code != "smem-capacity"]
@@ -103,6 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--schedules", type=int, default=500)
     options = parser.parse_args()
     put, caught = Counter[str](), Counter[str]()
     rows: list[Row] = []
@@ -119,12 +198,23 @@ def main() -> int:
     total, right = sum(put.values()), sum(caught.values())
     print(f"total faults={total} caught={right} kernels={sum(r.kernels for r in rows)} "
           f"accepted={sum(r.accepted for r in rows)}")  # fmt: skip
+    torch.set_num_threads(1)
+    runs: list[Executed] = []
+    for case in options.programs or sizes.INTERPRET:
+        if case != "sample":
+            runs.append(executed(case))
+            print(" ".join(f"{k}={v}" for k, v in asdict(runs[-1]).items()), flush=True)
+    print(f"interpreter faults={sum(r.faults for r in runs)} shown={sum(r.shown for r in runs)}")
+    clean = schedules(options.schedules)
+    print(f"schedules drawn={options.schedules} right={clean}")
     if options.write:
-        write(rows, put, caught)
-    return int(right < total or any(r.accepted < r.kernels for r in rows))
+        write(rows, put, caught, runs, (options.schedules, clean))
+    bad = right < total or clean < options.schedules
+    return int(bad or any(r.accepted < r.kernels for r in rows))
 
 
-def write(rows: list[Row], put: Counter[str], caught: Counter[str]) -> None:
+def write(rows: list[Row], put: Counter[str], caught: Counter[str], runs: list[Executed],
+          drawn: tuple[int, int]) -> None:  # fmt: skip
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
     ).stdout.strip()
@@ -137,6 +227,8 @@ def write(rows: list[Row], put: Counter[str], caught: Counter[str]) -> None:
         "runs": REPEATS,
         "unit": "ms",
         "rows": [asdict(r) for r in rows],
+        "interpreted": [asdict(r) for r in runs],
+        "schedules": {"drawn": drawn[0], "right": drawn[1]},
         "kinds": {kind: {"put": put[kind], "caught": caught[kind]} for kind in sorted(put)},
     }
     path = REPOSITORY / "bench" / "results" / f"verify-{now:%Y%m%d}-{commit}.json"

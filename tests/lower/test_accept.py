@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tilefoundry.diag import Refusal
 from tilefoundry.judge import lowered
 from tilefoundry.lang.load import load_source
@@ -12,8 +13,8 @@ from tilefoundry.tir.program import Launch, Program
 from tilefoundry.verify.accept import accept
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tir"))
-from faults import faults  # noqa: E402
-from samples import gemm  # noqa: E402
+from faults import faults
+from samples import gemm
 
 PROGRAM = "tests/programs/gemm_optimal.py"
 SMALL = {"M": 128, "N": 256, "K": 128, "CTAS": 1, "GROUP": 1}

@@ -8,10 +8,6 @@ from tilefoundry.diag import refuse
 
 # A verb leaves this table the day its file appears: files win over entries.
 ABSENT: dict[str, tuple[str, str]] = {
-    "build": (
-        "The kernel: source, binary and the resources it uses.",
-        "write a runtime twin (`tilefoundry tutorial twin`) and `tilefoundry check` it",
-    ),
     "mcp": (
         "The same answers over the Model Context Protocol.",
         "the command itself with --json",

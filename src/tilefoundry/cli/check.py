@@ -60,6 +60,8 @@ def _kept(name: str, metavar: str, help: str) -> Any:
             "--fn max_abs --max 0.05",
             "tilefoundry check gemm.py --lowered --const M=256 --const N=256 --inputs random "
             "--out output --fn rel_l2 --max 1e-2",
+            "tilefoundry check softmax.py --built --inputs random --out output --fn max_abs "
+            "--max 0.004",
             "tilefoundry check twin.py:Twin --inputs random --dim ctx=1,37 --weights ckpt:model "
             "--out 'output[0]' --fn ulp --max 1 --out 'output[1]' --fn equal",
         ),
@@ -84,6 +86,9 @@ def _kept(name: str, metavar: str, help: str) -> Any:
 @click.option("--lowered", is_flag=True,
               help="The candidate is SOURCE itself, lowered to TIR and executed unit by unit; "
                    "every access is held to the derived synchronisation.")  # fmt: skip
+@click.option("--built", is_flag=True,
+              help="The candidate is the kernel that `build` makes of SOURCE, run on this machine."
+              )  # fmt: skip
 @_kept("--out", "OUTPUT", "The output that the next --fn judge: output, output[i] or '*'.")
 @_kept("--fn", "NAME", "A predicate on that output: " + " ".join(PARAMETERS) + ".")
 @_kept("--atol", "X", "Bound of the preceding allclose: |got - expected| <= atol + rtol*|expected|")
@@ -110,6 +115,7 @@ def command(
     weights: str | None,
     expected: tuple[str, ...],
     lowered: bool,
+    built: bool,
     device: str,
     dims: dict[str, list[int]],
     consts: dict[str, object],
@@ -122,7 +128,8 @@ def command(
     SOURCE is a runtime twin, compared with the HIR it implements, or an HIR, compared with
     the tensors of --expected, or with --lowered an HIR whose TIR, as `schedule finalize` makes
     it, is compared with the HIR itself: every thread and every asynchronous engine is executed
-    under several orders, so choose small extents by --const.
+    under several orders, so choose small extents by --const. With --built the kernel that
+    `build` makes of the HIR is compared with it, at full size.
 
     The candidate runs twice, in a process of its own that never sees what is expected. Every
     output needs at least one predicate; there is no default, and predicates that a trivial
@@ -144,8 +151,11 @@ def command(
     stated = weights_of(weights)
     if not (device in ("cpu", "cuda") or device.removeprefix("cuda:").isdecimal()):
         raise click.UsageError(f"--device {device} is neither cpu nor cuda nor cuda:N")
-    if lowered and (expected or device != "cpu"):
-        raise click.UsageError("--lowered compares with the HIR, on the CPU: "
+    if lowered and built:
+        raise click.UsageError("--lowered and --built are two candidates: check each on its own")
+    if (lowered or built) and (expected or device != "cpu"):
+        option = "--lowered" if lowered else "--built"
+        raise click.UsageError(f"{option} compares with the HIR, on the CPU: "
                                "leave out --expected and --device")  # fmt: skip
     require_packages()
     from tilefoundry.judge.check import check
@@ -155,7 +165,7 @@ def command(
     report = check(
         Request(
             source.path, source.selector, judged, files, stated, paths, device, dims, consts,
-            seed, seconds, lowered,
+            seed, seconds, lowered, built, built,
         )
     )  # fmt: skip
     exit = ACCEPTED if report.agrees else REFUSED

@@ -98,7 +98,8 @@ class Session:
     def judge(self) -> Report:
         request = self.request
         candidate = self._start("candidate")
-        self._load(candidate, request.path, request.selector, request.lowered)
+        form = "tir" if request.lowered else "kernel" if request.built else ""
+        self._load(candidate, request.path, request.selector, form)
         evaluator = None
         if not request.expected:
             evaluator = self._start("reference")
@@ -149,7 +150,7 @@ class Session:
         return Report(
             request.source,
             f"{about.name}.{about.func}",
-            "tir" if request.lowered else "twin" if about.twin else "hir",
+            form or ("twin" if about.twin else "hir"),
             request.device,
             version("torch"),
             self.seed,
@@ -166,11 +167,11 @@ class Session:
         self.children.append(child)
         return child
 
-    def _load(self, child: Child, path: str, selector: str | None, lowered: bool = False) -> None:
+    def _load(self, child: Child, path: str, selector: str | None, form: str = "") -> None:
         """Let a child begin to load a program; its answer is still to be taken."""
         consts = dict(self.request.consts or {})
         child.begin("load", "loading its file", file=path, selector=selector, consts=consts,
-                    lowered=lowered)  # fmt: skip
+                    form=form)  # fmt: skip
 
     def _read_files(self) -> dict[str, RawTensor]:
         """Every file that the request names, by path, read while the candidate loads."""

@@ -80,11 +80,12 @@ class Program:
         return {"torch": torch.__version__}
 
     def load(
-        self, file: str, selector: str | None, consts: Mapping[str, Any], lowered: bool
+        self, file: str, selector: str | None, consts: Mapping[str, Any], form: str
     ) -> dict[str, Any]:
         """Execute the author's file; answers where the module stands that it is about.
 
-        ``lowered``: what is called is the program's lowering, interpreted.
+        ``form``: what is called is the program's lowering, interpreted (``tir``), or its
+        kernel, compiled (``kernel``); empty for what the file itself says.
         """
         from tilefoundry.judge.signature import source_of
         from tilefoundry.lang.load import load_source
@@ -95,12 +96,11 @@ class Program:
             refuse("function-unstated", module.span, module=module.name, func="none",
                    known=" ".join(module.funcs) or "none")  # fmt: skip
         cls, twin = self.loaded.cls, self.loaded.is_twin
-        if lowered:
-            from tilefoundry.judge.lowered import Interpreted
-
+        if form:
             if twin:
-                refuse("check-lowered-twin", None, name=cls.__qualname__)
-            self.subject, twin = Interpreted(self.loaded), True
+                option = "lowered" if form == "tir" else "built"
+                refuse("check-lowered-twin", None, name=cls.__qualname__, option=option)
+            self.subject, twin = self._made(form), True
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {
             "twin": twin,
@@ -109,6 +109,16 @@ class Program:
             "module": module.__qualname__,
             "func": self.loaded.func,
         }
+
+    def _made(self, form: str) -> Any:
+        if form == "tir":
+            from tilefoundry.judge.lowered import Interpreted
+
+            return Interpreted(self.loaded)
+        from tilefoundry.build import build
+        from tilefoundry.build.call import Compiled
+
+        return Compiled(build(self.loaded))
 
     def describe(self) -> dict[str, Any]:
         """The signature of the loaded function."""

@@ -48,6 +48,8 @@ class Request:
     seconds: float = 300
     lowered: bool = False
     """The candidate is the HIR's own lowering, interpreted; the reference is the HIR."""
+    built: bool = False
+    """The candidate is the HIR's own kernel, compiled; the reference is the HIR."""
 
     @property
     def source(self) -> str:

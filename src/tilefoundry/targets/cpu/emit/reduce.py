@@ -77,7 +77,7 @@ def _local(k: Kernel, issue: Issue) -> None:
         terms *= source.shape[axis]
     small = domain.size <= UNROLL
     for at in k.each(outer, UNROLL if small else 0):
-        env = dict(zip(outer.vars, _values(at, outer), strict=True))
+        env: dict[Sym, Dim] = dict(zip(outer.vars, _values(at, outer), strict=True))
         kept = tuple(0 if n in gone else x for n, x in enumerate(at) if keep or n not in gone)
         inside = Domain(inner.segments, inner.vars, tuple(substitute(x, env) for x in domain.at))
         total = _tree(k, kind, source, inside, have) if small else (
@@ -209,13 +209,11 @@ def _collect(
 ) -> None:  # fmt: skip
     """The terms of the cores that meet, in their order."""
     strides = _strides(k)
-    first, each = "core_id", [(0,)]
-    offsets = [0]
+    first, offsets = "core_id", [0]
     for axis in cores:
         step = axis.stride * strides[axis.level]
         first += f" - {k.names[axis]} * {step}"
         offsets = [o + n * step for o in offsets for n in range(axis.extent)]
-    del each
     k.out.line(f"{have}v all = tf_load_{have}({_place(k, issue, write, at, have, first)});")
     for offset in offsets[1:]:
         place = _place(k, issue, write, at, have, f"{first} + {offset}")

@@ -160,14 +160,10 @@ TF f32v tf_ceil_f32(f32v x) { return -tf_floor_f32(-x); }
 #define tf_to(t, x) __builtin_convertvector(x, t##v)
 TF f32v tf_bf16_to_f32(bf16v x) { return (f32v)(tf_to(i32, x) << 16); }
 TF bf16v tf_f32_to_bf16(f32v x) {
-#if defined(__AVX512BF16__) && TF_LANES == 16 && defined(TF_FLUSH)
-    return (bf16v)_mm512_cvtneps_pbh((__m512)x);
-#else
     u32v u = (u32v)x;
     u32v r = (u + (((u >> 16) & 1) + 0x7fff)) >> 16;
     i32v nan = x != x;
     return __builtin_convertvector((r & ~(u32v)nan) | (((u >> 16) | 0x40) & (u32v)nan), bf16v);
-#endif
 }
 TF f32v tf_f16_to_f32(f16v x) {
 #if defined(__F16C__) && TF_LANES == 8

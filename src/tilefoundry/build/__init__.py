@@ -1,0 +1,56 @@
+"""From verified TIR to something to call: source, compiler, cache, library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilefoundry.build.cache import Entry
+from tilefoundry.diag import Refusal
+from tilefoundry.emit import Source, emit
+from tilefoundry.lang.load import Loaded
+from tilefoundry.tir.program import Program
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program's source and its compiled library in the cache; ``hit``: it was there."""
+
+    program: Program
+    source: Source
+    entry: Entry
+
+    @property
+    def library(self) -> Path:
+        return self.entry.library
+
+    @property
+    def hit(self) -> bool:
+        return self.entry.hit
+
+
+def build(loaded: Loaded, options: tuple[str, ...] = ()) -> Built:
+    """The function of ``loaded``, lowered, verified, emitted and compiled.
+
+    ``options`` are the compiler's, behind ours (``("-O2",)`` compiles faster). A finding of
+    the memory analysis, such as a tile that registers cannot hold, refuses the build.
+    """
+    from tilefoundry.lower.finalize import finalize
+
+    program, findings = finalize(loaded)
+    if findings:
+        raise Refusal(*findings)
+    return build_program(program, options)
+
+
+def build_program(program: Program, options: tuple[str, ...] = ()) -> Built:
+    """Verified TIR, emitted and compiled."""
+    from tilefoundry.build.compiler import compiled
+
+    source = emit(program)
+    if options:
+        source = replace(source, flags=(*source.flags, *options))
+    return Built(program, source, compiled(source))
+
+
+__all__ = ["Built", "build", "build_program"]

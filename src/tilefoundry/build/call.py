@@ -1,0 +1,219 @@
+"""A compiled program as a Python callable.
+
+It takes torch tensors, numpy arrays, or anything else with DLPack, on the CPU, contiguous,
+and returns outputs of the caller's kind. What is not as the program says is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilefoundry.build import Built
+from tilefoundry.diag import refuse
+from tilefoundry.emit.source import Argument
+
+WORK_ALIGN = 64
+NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32",
+         "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}  # fmt: skip
+NUMPY_BY_ML_DTYPES = {"bf16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
+
+
+class Compiled:
+    """``compiled(*inputs)`` runs the program; ``weights`` by name are set before the first
+    call that needs them. ``threads`` bounds how many run it (0: as many as OpenMP gives)."""
+
+    def __init__(self, built: Built, threads: int = 0) -> None:
+        self.built = built
+        self.threads = threads
+        self.weights: Mapping[str, Any] = {}
+        arguments = built.source.arguments
+        self._inputs = [a for a in arguments if a.role == "in"]
+        self._outputs = [a for a in arguments if a.role == "out"]
+        self._order = [a for a in arguments if a.role != "out"]
+        self._entry = _loaded(built, len(arguments))
+        self._spare: list[tuple[Any, int]] = []
+        """Workspaces that no call uses now."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs: one tensor, or a tuple of several."""
+        if len(inputs) != len(self._inputs):
+            names = " ".join(a.name for a in self._inputs)
+            refuse("build-arguments", None, takes=names, given=len(inputs))
+        if self.weights or len(self._order) != len(self._inputs):
+            given = self._with_weights(inputs)
+        else:
+            given = inputs
+        first = given[0] if given else None
+        pointer, make = _kind(first)
+        pointers = [pointer(x, a) for x, a in zip(given, self._order, strict=True)]
+        outs = [make(a) for a in self._outputs]
+        pointers += [pointer(x, a) for x, a in zip(outs, self._outputs, strict=True)]
+        self._run(pointers)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def into(self, outputs: Sequence[Any], *inputs: Any) -> None:
+        """The same, into tensors that are there."""
+        given = self._with_weights(inputs) if self.weights else inputs
+        pointer, _ = _kind(given[0] if given else outputs[0])
+        pointers = [pointer(x, a) for x, a in zip(given, self._order, strict=True)]
+        self._run(pointers + [pointer(x, a) for x, a in zip(outputs, self._outputs, strict=True)])
+
+    def _with_weights(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        left = iter(inputs)
+        out: list[Any] = []
+        for argument in self._order:
+            if argument.role == "weight":
+                if argument.name not in self.weights:
+                    refuse("build-weight", None, name=argument.name)
+                out.append(self.weights[argument.name])
+            else:
+                out.append(next(left))
+        return out
+
+    def _run(self, pointers: list[int]) -> None:
+        work = self._workspace()
+        try:
+            answer = self._entry(*pointers, work[1], self.threads)
+        finally:
+            self._spare.append(work)
+        if answer:
+            cores = max(int(str(k["cores"])) for k in self.built.source.kernels)
+            refuse("build-threads", None, cores=cores)
+
+    def _workspace(self) -> tuple[Any, int]:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            size = self.built.source.workspace
+            if not size:
+                return None, 0
+            data = ctypes.create_string_buffer(size + WORK_ALIGN)
+            at = ctypes.addressof(data)
+            return data, -(-at // WORK_ALIGN) * WORK_ALIGN
+
+
+def _loaded(built: Built, arguments: int) -> Any:
+    """The library's entry; refuses a machine that cannot execute it."""
+    from tilefoundry.build.machine import missing
+
+    program = built.program
+    target = next(iter(program.kernels.values())).target
+    lacks = missing(target.capabilities)
+    if lacks:
+        refuse("build-machine", None, target=target.id, lacks=" ".join(lacks))
+    library = ctypes.CDLL(str(Path(built.library)))
+    entry = getattr(library, built.source.entry)
+    entry.argtypes = [ctypes.c_void_p] * (arguments + 1) + [ctypes.c_int]
+    entry.restype = ctypes.c_int
+    return entry
+
+
+def _kind(example: Any) -> tuple[Callable[[Any, Argument], int], Callable[[Argument], Any]]:
+    """How the caller's tensors are read and made."""
+    family = type(example).__module__.partition(".")[0]
+    if family == "torch":
+        return _torch_pointer, _torch_empty
+    return _array_pointer, _array_empty
+
+
+# torch
+
+
+_TORCH: dict[str, Any] = {}
+
+
+def _torch_dtype(argument: Argument) -> Any:
+    found = _TORCH.get(argument.dtype.name)
+    if found is None:
+        import torch
+
+        found = _TORCH[argument.dtype.name] = getattr(torch, str(argument.dtype.torch))
+    return found
+
+
+def _torch_pointer(x: Any, a: Argument) -> int:
+    try:
+        if (
+            x.dtype is _torch_dtype(a) and x.shape == a.shape and x.is_contiguous() and x.is_cpu
+            and not x.is_neg() and not x.is_conj()
+        ):  # fmt: skip
+            return x.data_ptr()
+    except AttributeError:
+        pass
+    if not hasattr(x, "data_ptr"):
+        return _array_pointer(x, a)
+    found = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides {x.stride()}"
+    _refused(a, f"{found} on {x.device}")
+    raise AssertionError
+
+
+def _torch_empty(a: Argument) -> Any:
+    import torch
+
+    return torch.empty(a.shape, dtype=_torch_dtype(a))
+
+
+# numpy, and what has DLPack
+
+
+def _array_dtype(a: Argument) -> str:
+    return NUMPY.get(a.dtype.name) or NUMPY_BY_ML_DTYPES.get(a.dtype.name, "")
+
+
+def _array_pointer(x: Any, a: Argument) -> int:
+    if hasattr(x, "data_ptr"):
+        return _torch_pointer(x, a)
+    array = x if hasattr(x, "__array_interface__") else _by_dlpack(x, a)
+    if hasattr(array, "data_ptr"):
+        return _torch_pointer(array, a)
+    if (
+        array.dtype.name == _array_dtype(a) and array.shape == a.shape
+        and array.flags.c_contiguous and array.flags.aligned
+        and (a.role != "out" or array.flags.writeable)
+    ):  # fmt: skip
+        return array.ctypes.data
+    _refused(a, f"{array.dtype.name} {array.shape} with strides of {array.strides} bytes")
+    raise AssertionError
+
+
+def _by_dlpack(x: Any, a: Argument) -> Any:
+    """A view of the caller's memory through DLPack."""
+    if not hasattr(x, "__dlpack__"):
+        _refused(a, f"a {type(x).__name__}")
+    import numpy
+
+    try:
+        return numpy.from_dlpack(x)
+    except (TypeError, RuntimeError, BufferError, AttributeError):
+        pass  # an element type or a device that numpy has not
+    try:
+        import torch
+    except ImportError:
+        _refused(a, f"a {type(x).__name__} that numpy cannot read")
+        raise AssertionError from None
+    return torch.from_dlpack(x)
+
+
+def _array_empty(a: Argument) -> Any:
+    import numpy
+
+    name = NUMPY.get(a.dtype.name)
+    if name is None:
+        try:
+            import ml_dtypes  # type: ignore[import-not-found]
+        except ImportError:
+            refuse("build-argument", None, name=a.name, wants=_wanted(a),
+                   found="numpy arrays, whose outputs would need the package ml_dtypes")  # fmt: skip
+        return numpy.empty(a.shape, getattr(ml_dtypes, NUMPY_BY_ML_DTYPES[a.dtype.name]))
+    return numpy.empty(a.shape, name)
+
+
+def _wanted(a: Argument) -> str:
+    return f"{a.dtype} {a.shape}, contiguous, on the CPU"
+
+
+def _refused(a: Argument, found: str) -> None:
+    refuse("build-argument", None, name=a.name, wants=_wanted(a), found=found)

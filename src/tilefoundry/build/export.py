@@ -1,0 +1,123 @@
+"""A built program as files that need nothing of ours: C, a header, a loader in Python."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tilefoundry.build import Built
+from tilefoundry.build.compiler import LIBRARIES, OPTIONS
+from tilefoundry.diag import refuse
+from tilefoundry.emit.source import Argument
+from tilefoundry.emit.writer import Writer
+
+C_TYPES = {"f32": "float", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t",
+           "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t"}  # fmt: skip
+
+
+def export(built: Built, folder: str) -> tuple[Path, ...]:
+    """Writes the files into ``folder`` and names them."""
+    source = built.source
+    files = dict(source.readable)
+    files[f"{source.name}.h"] = _header(built)
+    files[f"{source.name}.py"] = _loader(built)
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (place / name).write_text(text, encoding="utf-8")
+        shutil.copyfile(built.library, place / built.library.name)
+    except OSError as error:
+        refuse("output-unwritable", path=folder, reason=error.strerror or error)
+    return tuple(place / name for name in (*files, built.library.name))
+
+
+def _options(built: Built) -> str:
+    return " ".join((*OPTIONS, *built.source.flags))
+
+
+def _declaration(built: Built) -> str:
+    words = [
+        f"{'' if a.role == 'out' else 'const '}{C_TYPES.get(a.dtype.name, 'uint8_t')} *{a.name}"
+        for a in built.source.arguments
+    ]
+    return f"int {built.source.entry}({', '.join(words)}, char *work, int threads);"
+
+
+def _shape(a: Argument) -> str:
+    return " x ".join(map(str, a.shape)) or "one element"
+
+
+def _header(built: Built) -> str:
+    out = Writer()
+    source = built.source
+    guard = f"{source.name.upper()}_H"
+    out.line(f"#ifndef {guard}")
+    out.line(f"#define {guard}")
+    out.line()
+    out.line("#include <stdint.h>")
+    out.line()
+    out.note(f"cc {_options(built)} -o {source.name}.so {source.name}.c {' '.join(LIBRARIES)}")
+    out.line()
+    for a in source.arguments:
+        out.note(f"{a.name}: {a.role}, {a.dtype}, {_shape(a)}, row-major")
+    out.note(f"work: {source.workspace} bytes, aligned to 64 (NULL for none)")
+    out.note("threads: how many may run it, 0 for as many as OpenMP gives")
+    out.note("answers 0 if it ran, 1 if cores that wait for one another got no thread each")
+    out.line(_declaration(built))
+    out.line()
+    out.line(f"#define {source.name.upper()}_WORKSPACE {source.workspace}")
+    out.line()
+    out.line("#endif")
+    return out.text()
+
+
+def _loader(built: Built) -> str:
+    """A module with one function of the program's name, for torch tensors."""
+    out = Writer()
+    source = built.source
+    given = [a for a in source.arguments if a.role != "out"]
+    made = [a for a in source.arguments if a.role == "out"]
+    out.line(f'"""Calls {source.name}.so on torch tensors; compiles it where it is missing."""')
+    out.line()
+    for name in ("ctypes", "os", "subprocess"):
+        out.line(f"import {name}")
+    out.line()
+    out.line("import torch")
+    out.line()
+    out.line("HERE = os.path.dirname(os.path.abspath(__file__))")
+    out.line(f'LIBRARY = os.path.join(HERE, "{source.name}.so")')
+    out.line(f"OPTIONS = {_options(built)!r}.split()")
+    out.line("if not os.path.exists(LIBRARY):")
+    out.line(f'    SOURCE = os.path.join(HERE, "{source.name}.c")')
+    libraries = ", ".join(repr(x) for x in LIBRARIES)
+    out.line(
+        f'    subprocess.run(["cc", *OPTIONS, "-o", LIBRARY, SOURCE, {libraries}], check=True)'
+    )
+    out.line(f"RUN = ctypes.CDLL(LIBRARY).{source.entry}")
+    out.line(f"RUN.argtypes = [ctypes.c_void_p] * {len(source.arguments) + 1} + [ctypes.c_int]")
+    out.line()
+    out.line()
+    out.line("def _pointer(x, dtype, shape):")
+    out.line("    if x.dtype is not dtype or tuple(x.shape) != shape or not x.is_contiguous():")
+    out.line('        raise TypeError(f"expected a contiguous {dtype} of shape {shape}")')
+    out.line("    return x.data_ptr()")
+    out.line()
+    out.line()
+    out.line(f"def {source.name}({', '.join(a.name for a in given)}, threads=0):")
+    out.line('    """' + "; ".join(f"{a.name}: {a.dtype} {a.shape}" for a in given) + '"""')
+    for a in made:
+        out.line(f"    {a.name} = torch.empty({a.shape}, dtype=torch.{a.dtype.torch})")
+    out.line(f"    work = torch.empty({source.workspace} + 64, dtype=torch.uint8)")
+    out.line("    start = -(-work.data_ptr() // 64) * 64")
+    words = [f"_pointer({a.name}, torch.{a.dtype.torch}, {a.shape})" for a in source.arguments]
+    out.line("    answer = RUN(")
+    for word in words:
+        out.line(f"        {word},")
+    out.line("        start,")
+    out.line("        threads,")
+    out.line("    )")
+    out.line("    if answer:")
+    out.line('        raise RuntimeError("cores that wait for one another got no thread each")')
+    out.line(f"    return {', '.join(a.name for a in made)}")
+    return out.text()

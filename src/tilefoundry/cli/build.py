@@ -1,0 +1,104 @@
+"""The kernel: source, binary and the resources it uses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilefoundry.cli.help import epilog
+from tilefoundry.cli.output import emit
+from tilefoundry.cli.source import Source, const_option, json_option, source_argument
+
+if TYPE_CHECKING:
+    from tilefoundry.build import Built
+
+
+@click.command(
+    "build",
+    epilog=epilog(
+        (
+            "tilefoundry build softmax.py",
+            "tilefoundry build softmax.py:Softmax.softmax -o out --const ROWS=512",
+        ),
+        {
+            0: "compiled, or in the cache already",
+            1: "refused: it cannot be lowered or emitted, or does not fit the hardware",
+            4: "no compiler, or the cache cannot be written",
+        },
+    ),
+)
+@source_argument
+@click.option("-o", "--out", metavar="DIR", help="Also export the source, a header and a loader "
+              "that need nothing of ours.")  # fmt: skip
+@const_option
+@json_option
+def command(source: Source, out: str | None, consts: dict[str, object], as_json: bool) -> None:
+    """Compile a scheduled program to a kernel.
+
+    The program is lowered and verified as `schedule finalize` does it, written as source for
+    its target, and compiled by the system's compiler. Results are kept by their content in
+    $TILEFOUNDRY_HOME/cache (by default ~/.cache/tilefoundry): the same program is compiled
+    once. What exceeds a capacity of the hardware is refused.
+
+    The report names the library, its source with comments that lead back to your lines, and
+    for each kernel the cores, the lanes of a vector, the bytes of all its register tiles, the
+    registers that the estimate gives a role, and the workspace.
+    """
+    from tilefoundry.build import build
+    from tilefoundry.build.compiler import compiler
+    from tilefoundry.lang.load import load_source
+
+    began = time.perf_counter()
+    loaded = load_source(source.path, source.selector, consts)
+    built = build(loaded)
+    seconds = time.perf_counter() - began
+    exported = None
+    if out is not None:
+        from tilefoundry.build.export import export
+
+        exported = [str(path) for path in export(built, out)]
+    record = _record(built, compiler()[1], seconds)
+    if exported is not None:
+        record["exported"] = exported
+    emit(record, _text(record), as_json)
+
+
+def _record(built: Built, compiler: str, seconds: float) -> dict[str, Any]:
+    program = built.program
+    target = next(iter(program.kernels.values())).target
+    file = next(iter(built.source.files))
+    return {
+        "function": f"{program.name}.{program.entry}",
+        "target": target.id,
+        "cache": "hit" if built.hit else "miss",
+        "seconds": round(seconds, 3),
+        "compiler": compiler,
+        "library": str(built.library),
+        "source": str(built.entry.folder / file),
+        "entry": built.source.entry,
+        "workspace": built.source.workspace,
+        "arguments": [
+            {"name": a.name, "role": a.role, "dtype": str(a.dtype), "shape": list(a.shape)}
+            for a in built.source.arguments
+        ],
+        "kernels": list(built.source.kernels),
+    }
+
+
+def _text(record: dict[str, Any]) -> str:
+    head = ("function", "target", "cache", "seconds", "workspace")
+    lines = ["# build " + " ".join(f"{name}={record[name]}" for name in head)]
+    lines.append(f'compiler "{record["compiler"]}"')
+    lines.append(f"library {record['library']}")
+    lines.append(f"source {record['source']}")
+    for kernel in record["kernels"]:
+        words = [f"{key}={value}" for key, value in kernel.items() if key != "kernel"]
+        lines.append(" ".join(["kernel", f"name={kernel['kernel']}", *words]))
+    for argument in record["arguments"]:
+        shape = "x".join(map(str, argument["shape"])) or "1"
+        lines.append(f"argument name={argument['name']} role={argument['role']} "
+                     f"dtype={argument['dtype']} shape={shape}")  # fmt: skip
+    lines += [f"exported {path}" for path in record.get("exported", ())]
+    return "\n".join(lines)

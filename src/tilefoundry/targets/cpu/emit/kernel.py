@@ -127,6 +127,7 @@ class Kernel:
                 self.names[counter] = self.out.name(counter.name)
                 self.out.line(f"long {self.names[counter]} = 0;")
             self.out.line("(void)core_id;")
+            self._coordinates()
             self.body(self.func.body, Mesh())
 
     def _declare(self, buffer: Buffer) -> None:
@@ -166,20 +167,27 @@ class Kernel:
             self.form(stmt, "a part of the lanes", "one vector holds all lanes",
                       "let all lanes work, and choose with tf.where")  # fmt: skip
         test: list[str] = []
-        inner = 1
-        for level, size in reversed(self.sizes.items()):
-            if stmt.mesh.at(level) and (units := stmt.mesh.units(level)) != mesh.units(level):
-                unit = f"core_id / {inner} % {size}" if len(self.sizes) > 1 else "core_id"
-                if sorted(units) != list(range(size)):
-                    test.append(self._among(unit, sorted(units)))
-                for axis in stmt.mesh.at(level):
-                    self._coordinate(axis, unit)
-            inner *= size
+        for level, size in self.sizes.items():
+            units = sorted(stmt.mesh.units(level)) if stmt.mesh.at(level) else []
+            around = sorted(mesh.units(level)) if mesh.at(level) else list(range(size))
+            if units and units != around:
+                test.append(self._among(self._unit(level), units))
         if test:
             with self.out.block(f"if ({' && '.join(test)})"):
                 self.body(stmt.body, stmt.mesh)
         else:
             self.body(stmt.body, stmt.mesh)
+
+    def _unit(self, level: str) -> str:
+        """The number of this core's unit of ``level``."""
+        inner = 1
+        for name, size in reversed(self.sizes.items()):
+            if name == level:
+                break
+            inner *= size
+        if len(self.sizes) == 1:
+            return "core_id"
+        return f"core_id / {inner} % {self.sizes[level]}"
 
     @staticmethod
     def _among(unit: str, units: list[int]) -> str:
@@ -187,16 +195,17 @@ class Kernel:
             return f"({unit}) >= {units[0]} && ({unit}) <= {units[-1]}"
         return "(" + " || ".join(f"({unit}) == {u}" for u in units) + ")"
 
-    def _coordinate(self, axis: Axis, unit: str) -> None:
-        if axis in self.names:
-            return
-        name = self.names[axis] = self.out.name(axis.name)
-        at = f"({unit} - {axis.offset})" if axis.offset else unit
-        at = f"({at}) / {axis.stride}" if axis.stride != 1 else at
-        whole = axis.extent * axis.stride >= self.sizes[axis.level]
-        at = at if whole else f"({at}) % {axis.extent}"
-        self.out.line(f"const long {name} = {at};")
-        self.out.line(f"(void){name};")
+    def _coordinates(self) -> None:
+        """Where this core stands on every axis that a scope arranges cores by."""
+        meshes = [s.mesh for s, _ in walk(self.func.body) if isinstance(s, With)]
+        for axis in dict.fromkeys(a for m in meshes for a in m.axes if a.level != self.level):
+            name = self.names[axis] = self.out.name(axis.name)
+            unit = self._unit(axis.level)
+            at = f"({unit} - {axis.offset})" if axis.offset else unit
+            at = f"({at}) / {axis.stride}" if axis.stride != 1 else at
+            whole = axis.extent * axis.stride >= self.sizes[axis.level]
+            self.out.line(f"const long {name} = {at if whole else f'({at}) % {axis.extent}'};")
+            self.out.line(f"(void){name};")
 
     def _for(self, stmt: For, mesh: Mesh) -> None:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)

@@ -13,7 +13,7 @@ from tilefoundry.targets.cpu.emit.kernel import Kernel
 from tilefoundry.targets.cpu.emit.text import c_type
 from tilefoundry.tir.program import Buffer, Launch, Program
 
-HEADER = Path(__file__).parents[1] / "rt" / "tf_cpu.h"
+HEADERS = tuple(Path(__file__).parents[1] / "rt" / n for n in ("tf_cpu.h", "tf_matrix.h"))
 ALIGN = 64
 """Bytes that each value in the workspace is aligned to: a cache line."""
 FEATURES = {
@@ -21,6 +21,7 @@ FEATURES = {
     "avx512bw": "-mavx512bw", "avx512dq": "-mavx512dq", "avx512vl": "-mavx512vl",
     "avx512_vnni": "-mavx512vnni", "avx512_bf16": "-mavx512bf16", "avx512_fp16": "-mavx512fp16",
     "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16", "amx_int8": "-mamx-int8",
+    "avx_vnni": "-mavxvnni",
 }  # fmt: skip
 """Compiler options by the capability of an architecture."""
 
@@ -35,7 +36,8 @@ def emit_program(program: Program) -> Source:
     width = next(iter(lanes.values()))
     out.note(f"{program.name}, emitted by TileFoundry for {first.target.id}.")
     out.line(f"#define TF_LANES {width}")
-    out.line('#include "tf_cpu.h"')
+    for header in HEADERS:
+        out.line(f'#include "{header.name}"')
     for func in program.kernels.values():
         kernel = kernels[func.name] = Kernel(func, out, sources)
         out.names = set(RESERVED)
@@ -45,11 +47,12 @@ def emit_program(program: Program) -> Source:
     entry = f"{program.entry}_run"
     places, total = _workspace(program, kernels, values)
     _entry(out, program, kernels, values, places, entry)
+    headers = {h.name: h.read_text(encoding="utf-8") for h in HEADERS}
     return Source(
         program.entry,
         first.target.family,
-        {f"{program.entry}.c": out.mapped(), "tf_cpu.h": HEADER.read_text()},
-        {f"{program.entry}.c": out.text(), "tf_cpu.h": HEADER.read_text()},
+        {f"{program.entry}.c": out.mapped(), **headers},
+        {f"{program.entry}.c": out.text(), **headers},
         entry,
         _arguments(program, values),
         total,

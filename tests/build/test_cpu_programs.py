@@ -1,0 +1,73 @@
+"""CPU programs, compiled and run, against float64 within derived bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from programs.reference import inputs, misses
+from programs_cpu.expected import REFERENCES
+
+from tilefoundry.build import build
+from tilefoundry.build.call import Compiled
+from tilefoundry.lang.load import load_source
+
+PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
+FAST = ("-O2",)
+
+CASES = [
+    ("chain", {}),
+    ("chain", {"DTYPE": "f32", "N": 1, "CORES": 1}),
+    ("chain", {"DTYPE": "bf16", "N": 4096, "CORES": 3, "LANES": 16, "VECS": 2}),
+    ("softmax", {}),
+    ("softmax", {"DTYPE": "f32", "ROWS": 4, "COLS": 64, "CORES": 1}),
+    ("softmax", {"ROWS": 1, "COLS": 5, "LANES": 4}),
+    ("rmsnorm", {}),
+    ("rmsnorm", {"DTYPE": "f32", "ROWS": 3, "COLS": 1024, "CORES": 1, "VECS": 1}),
+    ("layernorm", {}),
+    ("layernorm", {"DTYPE": "bf16", "ROWS": 2, "COLS": 17, "CORES": 1, "VECS": 1}),
+    ("total", {}),
+    ("total", {"DTYPE": "bf16", "N": 7, "CORES": 4, "LANES": 4}),
+    ("activations", {}),
+    ("activations", {"DTYPE": "bf16", "N": 5, "LANES": 2}),
+]
+
+
+def loaded(name, consts):
+    return load_source(str(PROGRAMS / f"{name}.py"), None, consts)
+
+
+def constants(name, consts):
+    scope = {}
+    exec((PROGRAMS / f"{name}.py").read_text().partition("@module")[0], scope)
+    return SimpleNamespace(**{**scope, **consts})
+
+
+def run(found, seed=0, threads=0):
+    """(inputs by name, outputs) of the loaded program's kernel."""
+    built = build(found, FAST)
+    given = inputs({a.name: a for a in built.source.arguments if a.role != "out"}, seed)
+    kernel = Compiled(built, threads)
+    kernel.weights = {a.name: given[a.name] for a in built.source.arguments if a.role == "weight"}
+    outs = kernel(*(given[a.name] for a in built.source.arguments if a.role == "in"))
+    return given, outs if isinstance(outs, tuple) else (outs,)
+
+
+@pytest.mark.parametrize(("name", "consts"), CASES, ids=str)
+def test_a_program_is_right(name, consts):
+    given, outs = run(loaded(name, consts))
+    wanted = REFERENCES[name](given, constants(name, consts))
+    assert len(outs) == len(wanted)
+    for out, want in zip(outs, wanted, strict=True):
+        assert not misses(out, want)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_threads_do_not_change_a_result(name):
+    found = loaded(name, {})
+    _, one = run(found, threads=1)
+    _, all = run(found)
+    for a, b in zip(one, all, strict=True):
+        assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))

@@ -335,6 +335,9 @@ def floordiv(a: object, b: object) -> Dim:
     lo, hi = bounds(rest)
     if lo >= 0 and hi < den:
         return whole
+    steps, small = _steps(rest, den)
+    if steps != 0 and small != 0 and _digit(small, den):
+        return whole + floordiv(steps, den)
     if isinstance(rest, Expr) and len(rest.terms) == 1:
         (mono, coef) = rest.terms[0]
         if coef == 1 and len(mono) == 1 and isinstance(mono[0], FloorDiv):
@@ -368,6 +371,9 @@ def mod(a: object, b: object) -> Dim:
     lo, hi = bounds(rest)
     if lo >= 0 and hi < den:
         return rest
+    _, small = _steps(rest, den)
+    if _digit(small, den):
+        return small
     if isinstance(rest, Expr) and len(rest.terms) == 1:
         (mono, coef) = rest.terms[0]
         if coef == 1 and len(mono) == 1 and isinstance(mono[0], Mod):
@@ -388,6 +394,20 @@ def _split(num: Dim, den: int) -> tuple[Dim, Dim]:
         else:
             rest[mono] = coef
     return _make(whole), _make(rest)
+
+
+def _steps(num: Dim, den: int) -> tuple[Dim, Dim]:
+    """The terms of which every value is a multiple of ``den``, and the others."""
+    steps: dict[Mono, int] = {}
+    small: dict[Mono, int] = {}
+    for mono, coef in _terms(num):
+        (small if coef * _unit(mono) % den else steps)[mono] = coef
+    return _make(steps), _make(small)
+
+
+def _digit(x: Dim, den: int) -> bool:
+    lo, hi = bounds(x)
+    return lo >= 0 and hi < den
 
 
 def _atom(num: Dim, den: Dim, kind: Callable[..., Atom]) -> Dim:

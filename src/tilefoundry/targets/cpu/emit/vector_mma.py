@@ -1,0 +1,142 @@
+"""Products by vector registers: repeats along m and n are written out, those along k loop.
+
+Sums stay in registers: each repeat names its vector by a constant. B is loaded and A broadcast
+once for each step of k where k is the outer repeat, as the order says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilefoundry.ir.expr import Dim, IterVar
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.contract.pattern import MmaAtom
+from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.cpu.emit.held import digits_of
+from tilefoundry.targets.cpu.emit.kernel import Kernel
+from tilefoundry.targets.cpu.emit.memory import address
+from tilefoundry.tir.program import Issue, View
+
+WRITTEN_OUT = 32
+"""Repeats along k up to which they are written out where registers are an operand."""
+DEPTH = 4
+"""Steps of the loop over k that the compiler is asked to write out."""
+
+
+@dataclass
+class _Product:
+    """One issue: operands, sizes of the atom, and what is already in a variable."""
+
+    k: Kernel
+    issue: Issue
+    atom: tuple[int, int, int]
+    repeat: tuple[int, int, int]
+    call: str
+    held: dict[object, str] = field(default_factory=lambda: dict[object, str]())
+
+    def nest(self, order: tuple[int, ...], at: dict[int, Dim]) -> None:
+        """The repeats of the axes ``order``, outermost first."""
+        if not order:
+            self.step(at)
+            return
+        axis, *rest = order
+        if axis == 2 and self.rolled:
+            var = IterVar("k", 0, self.repeat[2] - 1)
+            saved, self.held = self.held, {}
+            self.k.out.line(f"#pragma GCC unroll {DEPTH}")
+            with self.k.loop(var, self.repeat[2]):
+                self.nest(tuple(rest), {**at, 2: var.expr()})
+            self.held = saved
+            return
+        for n in range(self.repeat[axis]):
+            self.nest(tuple(rest), {**at, axis: n})
+
+    @property
+    def rolled(self) -> bool:
+        in_registers = any(self.k.in_registers(v) for v in self.operands)
+        return not in_registers or self.repeat[2] > WRITTEN_OUT
+
+    @property
+    def operands(self) -> tuple[View, View]:
+        _, a, b = self.issue.reads
+        assert isinstance(a, View) and isinstance(b, View)
+        return a, b
+
+    def step(self, at: dict[int, Dim]) -> None:
+        m, n, depth = (at[x] * self.atom[x] for x in range(3))
+        acc = self.issue.writes[0]
+        a, b = self.operands
+        left = self.once(("a", m, depth), "a", lambda: self.broadcast(a, m, depth))
+        right = self.once(("b", depth, n), "b", lambda: self.vector(b, depth, n))
+        into = self.k.vector(acc, (m, n + self.lane(acc, 1)))
+        self.k.out.line(f"{into} = {self.call}({left}, {right}, {into});")
+
+    def once(self, key: object, name: str, made: Any) -> str:
+        """A variable for an operand, declared where it is first needed."""
+        if key not in self.held:
+            self.held[key] = self.k.out.name(name)
+            self.k.out.line(f"{self.type} {self.held[key]} = {made()};")
+        return self.held[key]
+
+    @property
+    def type(self) -> str:
+        return f"{self.issue.writes[0].dtype.name}v" if self.atom[2] == 1 else "u32v"
+
+    def lane(self, view: View, dim: int) -> Dim:
+        """What the lane adds to a coordinate."""
+        digits = [d for d in digits_of(view.buffer) if d.dim == dim]
+        return self.k.coordinate(digits[0].axis) if digits else 0
+
+    def broadcast(self, a: View, m: Dim, depth: Dim) -> str:
+        if self.k.in_registers(a):
+            return self.packed(a, [(m, depth + i) for i in range(self.atom[2])])
+        place = self.pointer(a, (m, depth))
+        if self.atom[2] == 1:
+            return f"tf_splat_{a.dtype.name}(*({place}))"
+        return f"tf_splat_word({place})"
+
+    def vector(self, b: View, depth: Dim, n: Dim) -> str:
+        if self.k.in_registers(b):
+            lane = self.lane(b, 1)
+            return self.packed(b, [(depth + i, n + lane) for i in range(self.atom[2])])
+        place = self.pointer(b, (depth, n))
+        if self.atom[2] == 1:
+            return f"tf_load_{b.dtype.name}({place})"
+        return f"tf_load_words({place})"
+
+    def packed(self, view: View, places: list[tuple[Dim, ...]]) -> str:
+        """Neighbours along k of each lane in one vector."""
+        words = [self.k.vector(view, at) for at in places]
+        if len(words) == 1:
+            return words[0]
+        bits = [f"tf_bits_{view.dtype.bits}({w})" for w in words]
+        return f"tf_words_{len(words)}({', '.join(bits)})"
+
+    def pointer(self, view: View, at: tuple[Dim, ...]) -> str:
+        place = address(view.buffer, self.k.element(view, at))
+        return f"{self.k.names[view.buffer]} + {self.k.dim(place)}"
+
+
+def emit_vector_mma(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """One statement for each repeat along m and n, in loops over k."""
+    atom = issue.attrs["atom"]
+    contract = every_contract()[atom.path]
+    assert isinstance(contract, MmaAtom)
+    a, b = (r.dtype for r in issue.reads[1:])
+    env = contract.completed(dict(atom.params), a.bits)
+    call = CALLS[a.name, b.name]
+    product = _Product(k, issue, contract.shape(env), issue.attrs["repeat"], call)
+    with k.out.block(""):
+        product.nest(tuple(issue.attrs["order"]), {})
+
+
+CALLS = {
+    ("f32", "f32"): "tf_fma_f32", ("f64", "f64"): "tf_fma_f64",
+    ("bf16", "bf16"): "tf_dot_bf16", ("u8", "i8"): "tf_dot_u8i8",
+}  # fmt: skip
+PATHS = (
+    "x86.avx512.FmaPs", "x86.avx512.FmaPd", "x86.avx512.DpBf16Ps", "x86.avx512.DpBusd",
+    "x86.avx2.FmaPs", "x86.avx2.FmaPd", "x86.avx_vnni.DpBusd",
+)  # fmt: skip
+EMITTERS = dict.fromkeys(PATHS, emit_vector_mma)

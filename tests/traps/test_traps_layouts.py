@@ -593,3 +593,44 @@ def test_trap_25_a_sum_is_stored_as_it_is(tmp_path):
     return out
     """
     right(program(tmp_path, 'x: Tensor[(128, 32), "f32"]', body, thread=32))
+
+
+DIFFER = """
+out = tf.empty(Tensor[(128, 32), "f32"])
+with Mesh(t, layout=(4, 32), names=("w", "l")) as use:
+    r = use.w * 32
+    own = tf.reshard(x[r:r + 32, :], (32, 32 @ use.l), "rmem")
+    {rest}
+return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "wrong"),
+    [
+        ("out = tf.insert_slice(out, own, (r, 0))", None),
+        ("out = tf.insert_slice(out, own, (96 - r, 0))", None),
+        ("out = tf.insert_slice(out, own, (use.w // 2 * 64, 0))", "device-overlap"),
+        ("out = tf.insert_slice(out, own, (use.w * 16, 0))", "device-overlap"),
+        # one tile of the CTA for four values
+        ("tile = tf.reshard(own, storage='smem')\n"
+         "    out = tf.insert_slice(out, tf.reshard(tile, (32, 32 @ use.l), 'rmem'), (r, 0))",
+         "sync-race"),
+        ("tile = tf.reshard(x[r:r + 32, :], storage='smem')\n"
+         "    out = tf.insert_slice(out, tf.reshard(tile, (32, 32 @ use.l), 'rmem'), (r, 0))",
+         "sync-race"),
+        # a part of it for each
+        ("tile = tf.empty(Tensor[(128, 32), 'f32', 'smem'])\n"
+         "    tile = tf.insert_slice(tile, own, (r, 0))\n"
+         "    out = tf.insert_slice(out, tf.reshard(tile[96 - r:128 - r, :], (32, 32 @ use.l),"
+         " 'rmem'), (r, 0))", None),
+    ],
+)  # fmt: skip
+def test_trap_25_warps_with_values_of_their_own_store_apart(tmp_path, rest, wrong):
+    """Each warp's tile depends on its coordinate; its layout says that all hold the same."""
+    loaded = program(tmp_path, 'x: Tensor[(128, 32), "f32"]', DIFFER.format(rest=rest), thread=128)
+    if wrong is None:
+        right(loaded)
+    else:
+        assert wrong in families(lowered(loaded))
+        assert refused(finalize, loaded)[0] == "tir-unverified"

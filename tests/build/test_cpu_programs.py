@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from programs.reference import inputs, misses
 from programs_cpu.expected import REFERENCES
-
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
 from tilefoundry.lang.load import load_source

@@ -205,8 +205,8 @@ def _array_empty(a: Argument) -> Any:
         try:
             import ml_dtypes  # type: ignore[import-not-found]
         except ImportError:
-            refuse("build-argument", None, name=a.name, wants=_wanted(a),
-                   found="numpy arrays, whose outputs would need the package ml_dtypes")  # fmt: skip
+            found = "numpy arrays, and an output of this type needs the package ml_dtypes"
+            refuse("build-argument", None, name=a.name, wants=_wanted(a), found=found)
         return numpy.empty(a.shape, getattr(ml_dtypes, NUMPY_BY_ML_DTYPES[a.dtype.name]))
     return numpy.empty(a.shape, name)
 

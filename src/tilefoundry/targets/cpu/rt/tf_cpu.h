@@ -6,8 +6,8 @@
  * halves to even.
  *
  * Error of the f32 functions, in units of the last place of the exact result (held by
- * tests/build/test_math.py): exp 2, exp2 2, log 3, log2 3, tanh 4, erf 4, sigmoid 4, silu 5,
- * softplus 4; gelu 4 of x. sqrt, rsqrt (a root and a division) round as IEEE 754 says; sin,
+ * tests/build/test_math.py): exp 2, exp2 2, log 3, log2 3, tanh 4, erf 4, sigmoid 4, silu 5
+ * (and 2^-140), softplus 4; gelu 4 of x. sqrt and rsqrt (a root, a division) round each step; sin,
  * cos, pow and all f64 functions are the C library's, lane by lane.
  */
 #ifndef TF_CPU_H
@@ -205,7 +205,8 @@ TF f16v tf_f32_to_f16(f32v x) {
     return r;
 #endif
 }
-/* 8-bit floats: exponent bias and mantissa bits are parameters; no infinity in e4m3. */
+/* 8-bit floats: exponent bias and mantissa bits are parameters. e4m3 has no infinity: what is
+ * too large becomes the largest, as in torch. */
 TF float tf_small_to_f32(unsigned x, int mantissa, int bias) {
     unsigned m = x & 0x7f, e = m >> mantissa, f = m & ((1u << mantissa) - 1);
     float r = e ? ldexpf((float)((1u << mantissa) | f), (int)e - bias - mantissa)
@@ -215,7 +216,7 @@ TF float tf_small_to_f32(unsigned x, int mantissa, int bias) {
     return x & 0x80 ? -r : r;
 }
 TF unsigned tf_f32_to_small(float x, int mantissa, int bias, float most) {
-    unsigned s = signbit(x) ? 0x80 : 0, nan = 0x7f, over = mantissa == 3 ? 0x7f : 0x7c;
+    unsigned s = signbit(x) ? 0x80 : 0, nan = 0x7f, over = mantissa == 3 ? 0x7e : 0x7c;
     float a = fabsf(x);
     if (a != a) return s | nan;
     if (a == 0) return s;
@@ -332,8 +333,15 @@ TF f32v tf_erf_f32(f32v x) {
     return tf_pick_f32(x == x, tf_pick_f32(a < 1.0f, p * x, big), x);
 }
 TF f32v tf_rsqrt_f32(f32v x) { return 1.0f / tf_sqrt_f32(x); }
-TF f32v tf_sigmoid_f32(f32v x) { return 1.0f / (1.0f + tf_exp_f32(-x)); }
-TF f32v tf_silu_f32(f32v x) { return x / (1.0f + tf_exp_f32(-x)); }
+/* 1 / (1 + e^-x), below 0 as e^x / (1 + e^x): nothing overflows. */
+TF f32v tf_sigmoid_f32(f32v x) {
+    f32v e = tf_exp_f32(-tf_abs_f32(x));
+    return tf_pick_f32(x < 0.0f, e, tf_splat_f32(1.0f)) / (1.0f + e);
+}
+TF f32v tf_silu_f32(f32v x) {
+    f32v e = tf_exp_f32(-tf_abs_f32(x));
+    return x * tf_pick_f32(x < 0.0f, e, tf_splat_f32(1.0f)) / (1.0f + e);
+}
 TF f32v tf_softplus_f32(f32v x) {
     f32v u = tf_exp_f32(x), w = u + 1.0f;
     return tf_pick_f32(x > 20.0f, x, tf_log_f32(w) + (u - (w - 1.0f)) / w);

@@ -1,0 +1,128 @@
+"""The header's functions against float64, in units of the last place, for several widths."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tilefoundry.build.compiler import compiled
+from tilefoundry.emit.source import Source
+from tilefoundry.targets.cpu.emit.program import HEADERS
+
+ERF = np.vectorize(math.erf, otypes=[np.float64])
+EXACT = {
+    "exp": (np.exp, 2),
+    "exp2": (np.exp2, 2),
+    "log": (np.log, 3),
+    "log2": (np.log2, 3),
+    "tanh": (np.tanh, 4),
+    "erf": (ERF, 4),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 4),
+    "silu": (lambda x: x / (1 + np.exp(-x)), 5),
+    "softplus": (lambda x: np.where(x > 20, x, np.log1p(np.exp(x))), 4),
+    "sqrt": (np.sqrt, 0.51),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.51),
+    "rint": (np.rint, 0),
+    "floor": (np.floor, 0),
+    "ceil": (np.ceil, 0),
+}
+"""The function in float64, and the largest error in units of the last place."""
+CONVERSIONS = ("bf16", "f16", "fp8e4m3", "fp8e5m2")
+TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8e4m3": torch.float8_e4m3fn,
+         "fp8e5m2": torch.float8_e5m2}  # fmt: skip
+
+
+def source(lanes):
+    lines = [f"#define TF_LANES {lanes}", '#include "tf_cpu.h"']
+    for name in (*EXACT, "gelu", "gelu_tanh"):
+        lines.append(
+            f"void {name}_all(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
+            f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i))); }}"
+        )
+    for t in CONVERSIONS:
+        lines.append(
+            f"void {t}_down(const f32 *x, {t} *y, long n) {{ for (long i = 0; i < n; i += "
+            f"TF_LANES) tf_store_{t}(y + i, tf_f32_to_{t}(tf_load_f32(x + i))); }}"
+        )
+        lines.append(
+            f"void {t}_up(const {t} *x, f32 *y, long n) {{ for (long i = 0; i < n; i += "
+            f"TF_LANES) tf_store_f32(y + i, tf_{t}_to_f32(tf_load_{t}(x + i))); }}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module", params=[(1, ()), (8, ("-mavx2", "-mfma", "-mf16c"))], ids=str)
+def library(request):
+    lanes, flags = request.param
+    files = {"all.c": source(lanes), "tf_cpu.h": HEADERS[0].read_text()}
+    made = compiled(Source("all", "cpu", files, files, "", (), 0, (*flags, "-O2")))
+    return ctypes.CDLL(str(made.library))
+
+
+def call(library, name, x, dtype):
+    y = np.empty(x.shape, dtype)
+    args = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size)
+    getattr(library, name)(*args)
+    return y
+
+
+def numbers():
+    """Finite floats over the whole range, denser around 1, with the special ones."""
+    bits = np.random.default_rng(0).integers(0, 2**32, 1 << 16, np.uint32).view(np.float32)
+    near = np.random.default_rng(1).normal(0, 1, 1 << 16).astype(np.float32)
+    wide = np.linspace(-110, 95, 1 << 16).astype(np.float32)
+    ends = np.array([0, -0.0, 1, -1, 0.5, 1.5, 2.5, -2.5, 88.7, -103.9, 8388609, 1e-45, -1e-45,
+                     np.inf, -np.inf, np.nan], np.float32)  # fmt: skip
+    return np.concatenate([bits, near, wide, ends])
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_function_is_as_close_as_stated(library, name):
+    function, units = EXACT[name]
+    x = numbers()
+    got = call(library, f"{name}_all", x, np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = function(x.astype(np.float64))
+        want = np.where(np.isneginf(x) & (name == "silu"), np.nan, want)  # -inf / inf
+        nearest = want.astype(np.float32)
+        unit = np.spacing(np.abs(np.where(np.isfinite(nearest), nearest, 1))).astype(np.float64)
+        off = np.abs(got - want) / unit
+    tiny = np.abs(got - want) <= (2.0**-140 if name == "silu" else 0)
+    same = (got == nearest) | tiny | (np.isnan(got) & np.isnan(want))
+    largest = float(np.finfo(np.float32).max)
+    edge = np.isinf(got) & (np.abs(want) > largest * (1 - units * 2.0**-23))
+    bad = ~(same | edge | (off <= units))
+    assert not bad.any(), (x[bad][:4], got[bad][:4], want[bad][:4], off[bad].max())
+    assert not np.isinf(got[np.isfinite(want) & (np.abs(want) < largest * 0.999)]).any()
+
+
+@pytest.mark.parametrize(("name", "approximate"), [("gelu", "none"), ("gelu_tanh", "tanh")])
+def test_gelu_is_within_four_units_of_x(library, name, approximate):
+    x = np.random.default_rng(2).normal(0, 3, 1 << 14).astype(np.float32)
+    got = call(library, f"{name}_all", x, np.float32)
+    want = torch.nn.functional.gelu(torch.from_numpy(x).double(), approximate=approximate).numpy()
+    assert (np.abs(got - want) <= 4 * np.spacing(np.abs(x))).all()
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions_are_torchs(library, name):
+    x = numbers()
+    # halves between neighbours, where rounding to even shows
+    more = torch.arange(1 << 8 if "fp8" in name else 1 << 16, dtype=torch.int32)
+    bits = more.to(torch.uint8) if "fp8" in name else more.to(torch.uint16)
+    every = bits.view(TORCH[name]).float()
+    half = ((every + every.roll(-1)) / 2).numpy()
+    x = np.concatenate([x, half, np.zeros(-(x.size + half.size) % 8, np.float32)])
+    want = torch.from_numpy(x).to(TORCH[name])
+    width = np.uint8 if "fp8" in name else np.uint16
+    got = call(library, f"{name}_down", x, width)
+    nan = np.isnan(x) | torch.isnan(want.float()).numpy()
+    assert (got == want.view(torch.uint8 if "fp8" in name else torch.uint16).numpy())[~nan].all()
+    back = call(library, f"{name}_up", got, np.float32)
+    assert np.isnan(back[nan]).all()
+    wanted = want.float().numpy()
+    assert ((back == wanted) | nan).all()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilefoundry.ir.expr import Expr, symbols
 from tilefoundry.ir.mesh import Coord, Mesh
-from tilefoundry.targets.cpu.emit.held import Segment
-from tilefoundry.targets.cpu.emit.kernel import Kernel
+from tilefoundry.targets.cpu.emit.kernel import Domain, Kernel
 from tilefoundry.targets.cpu.emit.memory import address, inside_tests
+from tilefoundry.targets.cpu.emit.pieces import copy_loops, nearest_last
 from tilefoundry.targets.cpu.emit.text import bits_of, c_type, converted
 from tilefoundry.tir.program import Issue, Scalar, View
 
@@ -33,8 +33,10 @@ def _in_memory(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         if isinstance(s, Coord)
     }  # fmt: skip
     shared = [a for a in mesh.axes if a.level != k.level and a.extent > 1 and a not in named]
-    parts = tuple(Segment(n, e, 1) for n, e in enumerate(write.shape) if e > 1)
-    domain = k.over(write.shape, parts)
+    parts = copy_loops(write.shape, [v for v in (source, write) if isinstance(v, View)])
+    cut = k.over(write.shape, parts)
+    order = nearest_last(parts, cut.vars, address(write.buffer, k.element(write, cut.at)))
+    domain = Domain(tuple(parts[n] for n in order), tuple(cut.vars[n] for n in order), cut.at)
     guard = " && ".join(f"{k.names[a]} == 0" for a in shared)
     with k.out.block(f"if ({guard})" if guard else ""):
         for at in k.each(domain, unroll=1):

@@ -44,7 +44,12 @@ def lower(machine: Machine, sync: Sync, site: Site, role: Role) -> Op | None:
         return gather(machine, site, role, warp=False)
     if sync.kind == "warp":
         return gather(machine, site, role, warp=True)
-    return _LOCAL[sync.kind](sync, site) if sync.kind in _LOCAL else None
+    if sync.kind not in _LOCAL:
+        return None
+    op, group = _LOCAL[sync.kind](sync, site), machine.warpgroups.get(role)
+    if group is None or not sync.kind.startswith("wgmma"):
+        return op
+    return group.joined(sync, site, op)
 
 
 # ---- barriers by thread count

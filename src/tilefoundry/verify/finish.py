@@ -35,6 +35,8 @@ def finish(machine: Machine, blocked: Mapping[Role, Site]) -> None:
                 f"nobody waits for the last copies that complete on {phase.barrier.name}",
                 "wait for every copy before the kernel ends",
             )  # fmt: skip
+    for group in dict.fromkeys(machine.warpgroups.values()):
+        group.finish()
     for me in machine.roles.values():
         _drained(machine, me)
 

@@ -25,6 +25,7 @@ from tilefoundry.verify.touch import Box, Touch, meet, touches
 
 if TYPE_CHECKING:
     from tilefoundry.verify.machine import Machine, Op
+    from tilefoundry.verify.warpgroup import Warpgroup
 
 ACQUIRE = "wait for the wgmma group (wgmma_wait) before its registers are touched"
 
@@ -44,7 +45,8 @@ def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Rol
             return _load(machine, issue, site, memory)
         return _store(machine, site, memory)
     if effect.completion == "wgmma":
-        return _wgmma(machine, site, memory, registers, bool(issue.attrs.get("zero")))
+        group = machine.warpgroups.get(role)
+        return _wgmma(machine, site, memory, registers, group, bool(issue.attrs.get("zero")))
     if effect.completion == "async":
         return _copy_async(machine, site, memory)
     if issue.instr == "fill" and not issue.reads:
@@ -110,8 +112,10 @@ def _store(machine: Machine, site: Site, memory: tuple[Touch, ...]) -> Op:
 
 
 def _wgmma(machine: Machine, site: Site, memory: tuple[Touch, ...],
-           registers: tuple[Touch, ...], fresh: bool) -> Op:  # fmt: skip
-    """``fresh``: the old value of the accumulator is not read."""
+           registers: tuple[Touch, ...], group: Warpgroup | None,
+           fresh: bool) -> Op:  # fmt: skip
+    """``group``: the warpgroup that the role is a part of; ``fresh``: the old value of the
+    accumulator is not read."""
     written = {t.buffer for t in registers if t.write}
     full = len(site.threads) % WARPGROUP == 0
 
@@ -120,6 +124,9 @@ def _wgmma(machine: Machine, site: Site, memory: tuple[Touch, ...],
         time = me.wgmma.issue()
         me.wgmma_control.append((time, me.levels[0][CONTROL]))
         me.wgmma_site = site
+        if group is not None:
+            group.step(me, site, tuple((t.slot(me.env), t.box(me.env)) for t in memory))
+            group.issued(me)
         for touch in registers:
             box, key = touch.box(me.env), (touch.buffer, touch.slot(me.env))
             if touch.write or not (fresh and touch.buffer in written):

@@ -22,6 +22,7 @@ from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
 from tilefoundry.verify.state import DIMS, Knowledge, Meeting, Phase, Ready
 from tilefoundry.verify.trips import Cut, cuts, iterations
+from tilefoundry.verify.warpgroup import Warpgroup
 
 Process: TypeAlias = Iterator[tuple[Ready, Site]]
 Op: TypeAlias = Callable[[Knowledge], Process | None]
@@ -60,6 +61,11 @@ class Machine:
         }  # fmt: skip
         self.events = 0
         self.roles: dict[Role, Knowledge] = {}
+        self.warpgroups = {
+            role: group
+            for group in (Warpgroup(findings, self.roles, parts) for parts in layout.divided)
+            for role in group.parts
+        }
 
     def run(self) -> None:
         """Run all roles to their end, or until none can go on."""

@@ -1,7 +1,8 @@
 """Who executes what: statements with their participants, and the partition into roles.
 
 A role is a largest set of threads that take part in the same statements (and, where a slot,
-a parity or a test depends on the thread, have the same coordinates there).
+a parity or a test depends on the thread, have the same coordinates there). A part of a
+warpgroup that issues wgmma is a role of its own: the parts go together (``warpgroup.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from tilefoundry.ir.expr import Dim, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import (
     Advance,
     Buffer,
@@ -97,6 +99,8 @@ class Layout:
     threads: int
     blocks: tuple[Mapping[str, int], ...]
     coords: frozenset[Coord] = field(default_factory=frozenset)
+    divided: tuple[tuple[Role, ...], ...] = ()
+    """The parts of each warpgroup that issues wgmma and is more than one role."""
     touched: dict[tuple[Issue, Role], tuple[Any, ...]] = field(default_factory=dict)
     """Touches of each issue by each role, once they are worked out."""
     _sets: dict[tuple[Axis, ...], tuple[tuple[str, frozenset[int]], ...]] = field(
@@ -195,15 +199,37 @@ def layout(func: PrimFunc) -> Layout:
     for thread in everyone:
         key = (*(thread in s for s in sets), *(coordinate(a, thread) for a in axes))
         groups.setdefault(key, []).append(thread)
-    roles = tuple(
-        Role(n, tuple(g)) for n, g in enumerate(sorted(groups.values(), key=lambda g: g[0]))
-    )
+    together = _warpgroups(sites)
+    parts = [p for g in groups.values() for p in _apart(g, together)]
+    roles = tuple(Role(n, tuple(g)) for n, g in enumerate(sorted(parts, key=lambda g: g[0])))
+    divided = tuple(
+        mine for w in together
+        if len(mine := tuple(r for r in roles if r.first // WARPGROUP == w)) > 1
+    )  # fmt: skip
     outer = [(level, size) for level, size in sizes.items() if level not in inner_levels(func)]
     blocks = tuple(
         dict(zip((level for level, _ in outer), at, strict=True))
         for at in cartesian(*(range(size) for _, size in outer))
     )
-    return Layout(func, sites, roles, threads, blocks, frozenset(coords))
+    return Layout(func, sites, roles, threads, blocks, frozenset(coords), divided)
+
+
+def _warpgroups(sites: Mapping[Stmt, Site]) -> tuple[int, ...]:
+    """The warpgroups that issue wgmma together."""
+    issuing = {
+        s.members for stmt, s in sites.items()
+        if isinstance(stmt, Issue) and effects(stmt).completion == "wgmma"
+    }  # fmt: skip
+    return tuple(sorted({t // WARPGROUP for members in issuing for t in members}))
+
+
+def _apart(threads: list[int], together: tuple[int, ...]) -> list[list[int]]:
+    """The threads of a role as they are, or by warpgroups if they are a part of one."""
+    groups: dict[int, list[int]] = {}
+    for t in threads:
+        groups.setdefault(t // WARPGROUP, []).append(t)
+    part = any(len(groups.get(w, ())) % WARPGROUP for w in together)
+    return list(groups.values()) if part else [threads]
 
 
 def inner_levels(func: PrimFunc) -> tuple[str, ...]:

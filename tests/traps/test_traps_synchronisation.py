@@ -18,6 +18,7 @@ from trapped import (
     families,
     issues,
     kernel,
+    lowered,
     program,
     refused,
     right,
@@ -145,6 +146,40 @@ def test_trap_2_a_consumer_that_expects_a_full_pipeline(trips):
 
     both(defect(trips), {"sync-deadlock"}, {"deadlock"})
     assert families(defect(3)) == seen(defect(3)) == set()
+
+
+MET = """
+out = tf.empty(Tensor[(5, 32), "f32"])
+for i in range({bounds}):
+    held = tf.reshard(x[0:4, :], (2 @ {axis}, 2, 32 @ t.lane), "rmem")
+    total = tf.reshard(tf.reduce(held, (0,), True), (1, 32 @ t.lane), "rmem")
+    out = tf.insert_slice(out, total, (i, 0))
+return out
+"""
+
+
+@pytest.mark.parametrize("axis", ["cta.c", "t.warp"])
+def test_trap_2_units_that_meet_unequally_often(tmp_path, axis):
+    """Steps 0, 2, 4 against 1, 3: the third sum is never complete."""
+    body = MET.format(bounds=f"{axis}, 5, 2", axis=axis)
+    loaded = program(tmp_path, X, body, thread=64, cta=2)
+    both(lowered(loaded), {"sync-deadlock"}, {"deadlock"})
+    assert refused(finalize, loaded)[0] == "tir-unverified"
+    right(program(tmp_path, X, MET.format(bounds="0, 5", axis=axis), thread=64, cta=2))
+
+
+@pytest.mark.parametrize(("ctas", "fits"), [(264, True), (265, False)])
+def test_trap_2_blocks_that_meet_must_run_at_once(tmp_path, ctas, fits):
+    """Two blocks of 1024 threads on each of 132 SMs: the 265th starts when one has ended."""
+    body = f"""
+    out = tf.empty(Tensor[(1, 32), "f32"])
+    held = tf.reshard(x, ({ctas} @ cta.c, 32 @ t.lane), "rmem")
+    total = tf.reshard(tf.reduce(held, (0,), True), (1, 32 @ t.lane), "rmem")
+    return tf.insert_slice(out, total, (0, 0))
+    """
+    x = f'x: Tensor[({ctas}, 32), "f32"]'
+    found = families(lowered(program(tmp_path, x, body, thread=1024, cta=ctas)))
+    assert found == (set() if fits else {"sync-deadlock"})
 
 
 # ---- 3: a parity from the loop index

@@ -6,7 +6,7 @@ It shares nothing with the passes that derive them, nor with the interpreter.
 from __future__ import annotations
 
 from tilefoundry.tir.program import PrimFunc
-from tilefoundry.verify import device, differ, plan
+from tilefoundry.verify import device, differ, meetings, plan
 from tilefoundry.verify.classes import classes
 from tilefoundry.verify.finding import FAMILIES, Finding, Findings, Place
 from tilefoundry.verify.machine import Machine, TooLarge
@@ -29,6 +29,7 @@ def verify(func: PrimFunc) -> tuple[Finding, ...]:
     plan.registers(kernel, findings)
     device.check(kernel, findings, compiler)
     differ.check(kernel, findings)
+    meetings.check(kernel, findings)
     for block in classes(kernel, compiler):
         try:
             Machine(kernel, block, overlaps, findings, compiler).run()

@@ -45,14 +45,18 @@ def constants(name, consts):
     return SimpleNamespace(**{**scope, **consts})
 
 
-def run(found, seed=0, threads=0):
-    """(inputs by name, outputs) of the loaded program's kernel."""
+def run(found, seed=0, threads=0, given=None):
+    """(inputs by name, outputs) of the loaded program's kernel; drawn inputs unless given."""
     built = build(found, FAST)
-    given = inputs({a.name: a for a in built.source.arguments if a.role != "out"}, seed)
+    takes = [a for a in built.source.arguments if a.role != "out"]
+    if given is None:
+        named = inputs({a.name: a for a in takes}, seed)
+    else:
+        named = dict(zip((a.name for a in takes), given, strict=True))
     kernel = Compiled(built, threads)
-    kernel.weights = {a.name: given[a.name] for a in built.source.arguments if a.role == "weight"}
-    outs = kernel(*(given[a.name] for a in built.source.arguments if a.role == "in"))
-    return given, outs if isinstance(outs, tuple) else (outs,)
+    kernel.weights = {a.name: named[a.name] for a in takes if a.role == "weight"}
+    outs = kernel(*(named[a.name] for a in takes if a.role == "in"))
+    return named, outs if isinstance(outs, tuple) else (outs,)
 
 
 @pytest.mark.parametrize(("name", "consts"), CASES, ids=str)

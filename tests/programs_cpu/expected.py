@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+
 from programs.reference import (
     TINY,
-    U,
     Expected,
     Inputs,
     Reference,
+    U,
     chain,
     residual_rmsnorm,
     rms,

@@ -33,7 +33,6 @@ CALLS = frozenset([
 ])  # fmt: skip
 """Operations that are functions of the same name in the header."""
 SPELLED = {"mod": "remainder", "round": "rint"}
-EXACT_ON_INTEGERS = frozenset(["ceil", "floor", "round"])
 
 
 def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:
@@ -49,8 +48,6 @@ def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) ->
     if op == "gelu":
         word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
         return f"tf_{word}_{have}({args[0]})"
-    if op in EXACT_ON_INTEGERS and have not in ("f32", "f64"):
-        return args[0]
     if op in CALLS or op in SPELLED:
         return f"tf_{SPELLED.get(op, op)}_{have}({', '.join(args)})"
     return None

@@ -78,7 +78,8 @@ def _local(k: Kernel, issue: Issue) -> None:
     small = domain.size <= UNROLL
     for at in k.each(outer, UNROLL if small else 0):
         env: dict[Sym, Dim] = dict(zip(outer.vars, _values(at, outer), strict=True))
-        kept = tuple(0 if n in gone else x for n, x in enumerate(at) if keep or n not in gone)
+        place = at[: len(source.shape)]
+        kept = tuple(0 if n in gone else x for n, x in enumerate(place) if keep or n not in gone)
         inside = Domain(inner.segments, inner.vars, tuple(substitute(x, env) for x in domain.at))
         total = _tree(k, kind, source, inside, have) if small else (
             _loops(k, kind, source, inside, have)

@@ -7,31 +7,18 @@ coordinates in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd, prod
-from typing import NamedTuple
+from itertools import product as cartesian
+from math import prod
 
-from tilefoundry.ir.expr import Dim, bounds
-from tilefoundry.ir.mesh import Axis
+from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, symbols
 from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler
-from tilefoundry.verify.roles import Layout, Site, coordinate, inner_levels, window_axes
+from tilefoundry.verify.roles import UNIT, Layout, inner_levels
 from tilefoundry.verify.tiling import tiles
 from tilefoundry.verify.touch import Box, meet, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
-
-WINDOWS = 200_000
-"""Windows of one statement that are looked at."""
-PARTS = 256
-"""Parts of one window that a block's registers may consist of."""
-
-
-class Written(NamedTuple):
-    box: Box
-    owner: Owner
-    epoch: int
-    write: bool
-    site: Site
+from tilefoundry.verify.windows import WINDOWS, Written, windows_of
 
 
 def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
@@ -61,19 +48,34 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
             uses: list[tuple[Placed, View, bool]], findings: Findings) -> None:  # fmt: skip
     """One buffer in device memory that the kernel writes."""
     out = buffer.role == "out"
-    if len(uses) == 1:
-        item, view, _ = uses[0]
-        if tiles(layout, item.around, view, partner(item.site.stmt, view), out):  # type: ignore[arg-type]
+    shown = [tiles(layout, i.around, v, partner(i.site.stmt, v)) for i, v, _ in uses]  # type: ignore[arg-type]
+    if None not in shown and len({t.owner for t in shown if t is not None}) == 1:
+        full = any(t.covers for t, (_, _, write) in zip(shown, uses, strict=True) if t and write)
+        if full or not out:
             return
     windows: list[Written] = []
     for item, view, write in uses:
-        more = _windows(walker, item, view, write)
+        more = windows_of(walker, item, view, write)
         if more is None:
+            if _shared_by_cores(layout, uses):
+                findings.add(
+                    "sync-undecided", item.site.place, None,
+                    f"cores write and read {buffer.name}, in too many places to look at",
+                    "write it in one function and read it in another",
+                )  # fmt: skip
+            aim = "written by one block each" + (", and all of them" if out else "")
+            findings.note(f'undecided buffer={buffer.name} property="elements {aim}"')
             return
         windows += more
     _apart(windows, findings)
     if out:
         _whole(buffer, windows, findings)
+
+
+def _shared_by_cores(layout: Layout, uses: list[tuple[Placed, View, bool]]) -> bool:
+    """Nothing was derived to order what several cores do."""
+    alone = len(layout.blocks) == 1 or inner_levels(layout.func)[-1] == UNIT
+    return not alone and not all(write for _, _, write in uses)
 
 
 # ---- bounds
@@ -93,7 +95,11 @@ def _bounds(walker: Walker, item: Placed, view: View, findings: Findings) -> Non
         if low < 0 or high >= extent:
             open_claims.append((x, extent, name))
     for x, extent, name in open_claims:
-        worst = _worst(walker, item, view, x, extent)
+        try:
+            worst = _worst(walker, item, view, x, extent)
+        except _TooMany:
+            findings.note(f'undecided buffer={view.buffer.name} property="{name} stays inside"')
+            continue
         if worst is not None:
             findings.add(
                 "view-bounds", item.site.place, None,
@@ -102,110 +108,39 @@ def _bounds(walker: Walker, item: Placed, view: View, findings: Findings) -> Non
             )  # fmt: skip
 
 
+class _TooMany(Exception):
+    """More values than are looked at."""
+
+
 def _worst(walker: Walker, item: Placed, view: View, x: Dim, extent: int) -> int | None:
-    """A value of ``x`` outside [0, extent), if there is one; extreme variables suffice where
-    ``x`` is monotone in each, others are run through."""
+    """A value of ``x`` outside [0, extent), if there is one; the ends of a variable suffice
+    where ``x`` is linear in it, others are run through."""
     fn = walker.compiler.fn(x)
-    own = [(walker.compiler.at(v), e) for v, e in zip(view.vars, view.shape, strict=True)
-           if v in symbols_of(x)]  # fmt: skip
-    for seen, (_, env, _) in enumerate(walker.run(item, (x,))):
-        for corner in _corners(own):
-            for place, value in corner:
+    own = [(walker.compiler.at(v), (0, e - 1) if _linear(x, v) else range(e))
+           for v, e in zip(view.vars, view.shape, strict=True) if v in symbols_of(x)]  # fmt: skip
+    places = [place for place, _ in own]
+    seen = 0
+    for _, env, _ in walker.run(item, (x,)):
+        for values in cartesian(*(values for _, values in own)):
+            for place, value in zip(places, values, strict=True):
                 env[place] = value
             value = fn(env)
             if not 0 <= value < extent:
                 return value
-        if seen > WINDOWS:
-            return None
+            seen += 1
+            if seen > WINDOWS:
+                raise _TooMany
     return None
 
 
-def _corners(own: list[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], ...]]:
-    if not own:
-        yield ()
-        return
-    (place, extent), *rest = own
-    for value in range(extent) if extent <= 64 else (0, extent // 2, extent - 1):
-        for more in _corners(rest):
-            yield ((place, value), *more)
+def _linear(x: Dim, sym: Sym) -> bool:
+    """``sym`` stands in ``x`` only times constants."""
+    return isinstance(x, Expr) and all(
+        mono == (sym,) or sym not in symbols(Expr(((mono, 1),))) for mono, _ in x.terms
+    )
 
 
 # ---- windows
-
-
-def _windows(walker: Walker, item: Placed, view: View, write: bool) -> list[Written] | None:
-    """Every window of the view, None if it is no window or there are too many."""
-    axes = window_axes(view)
-    if axes is None:
-        return None
-    starts = tuple(start for start, _ in axes)
-    fns = walker.compiler.fns(starts)
-    extents = view.buffer.shape
-    parts = _Parts(walker.layout, item.site, view, axes)
-    seen: dict[tuple[Owner, int, tuple[int, ...]], None] = {}
-    for owner, env, epoch in walker.run(item, starts):
-        seen[owner, epoch, tuple(f(env) for f in fns)] = None
-        if len(seen) > WINDOWS:
-            return None
-    out: list[Written] = []
-    for owner, epoch, low in seen:
-        spans = parts.of(owner[0])
-        if spans is None:
-            return None
-        for part in spans:
-            box = tuple(
-                (max(at + a, 0), min(at + b, e - 1))
-                for at, (a, b), e in zip(low, part, extents, strict=True)
-            )
-            if all(a <= b for a, b in box):
-                out.append(Written(box, owner, epoch, write, item.site))
-    return out
-
-
-class _Parts:
-    """The parts of a view that the registers of one block hold, as boxes from its start."""
-
-    def __init__(self, layout: Layout, site: Site, view: View,
-                 axes: tuple[tuple[Dim, int | None], ...]) -> None:  # fmt: skip
-        self.blocks = layout.blocks
-        self.shape = tuple(1 if a is None else view.shape[a] for _, a in axes)
-        self.digits: list[tuple[int, Axis, int]] = []
-        self._known: dict[tuple[int, ...], list[Box] | None] = {}
-        other = partner(site.stmt, view)  # type: ignore[arg-type]
-        if other is None or other.buffer.layout is None or not other.is_whole:
-            return
-        along = {axis: n for n, (_, axis) in enumerate(axes)}
-        inside = inner_levels(layout.func)
-        for d in other.buffer.layout.digits(other.buffer.shape):
-            if d.axis.level not in inside and d.axis.extent > 1 and d.dim in along:
-                self.digits.append((along[d.dim], d.axis, int(d.inner)))  # type: ignore[arg-type]
-
-    def of(self, block: int) -> list[Box] | None:
-        """None if there are too many."""
-        units = self.blocks[block]
-        at = tuple(coordinate(a, units.get(a.level, 0)) for _, a, _ in self.digits)
-        if at not in self._known:
-            self._known[at] = self._boxes(at)
-        return self._known[at]
-
-    def _boxes(self, at: tuple[int, ...]) -> list[Box] | None:
-        boxes: list[Box] = [()]
-        for n, extent in enumerate(self.shape):
-            mine = [(d[1].extent, d[2], c) for d, c in zip(self.digits, at, strict=True)
-                    if d[0] == n]  # fmt: skip
-            runs: list[tuple[int, int]] = []
-            step = gcd(extent, *(inner for _, inner, _ in mine))
-            for i in range(0, extent, step if mine else extent):
-                if all(i // inner % size == c for size, inner, c in mine):
-                    end = i + (step if mine else extent) - 1
-                    if runs and runs[-1][1] == i - 1:
-                        runs[-1] = (runs[-1][0], end)
-                    else:
-                        runs.append((i, end))
-            boxes = [(*b, r) for b in boxes for r in runs]
-            if len(boxes) > PARTS:
-                return None
-        return boxes
 
 
 def _apart(held: list[Written], findings: Findings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilefoundry.diag import refuse
-from tilefoundry.ir.mesh import Coord
 from tilefoundry.lower.sync.access import same_place
 from tilefoundry.lower.sync.tree import Node, Tree, leaves
 from tilefoundry.tir.effects import effects
@@ -53,10 +52,12 @@ def _registers(
 
 
 def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]) -> None:
+    if tree.lockstep:
+        return  # a core's accesses are in its program's order; the verifier keeps cores apart
     meetings = [n for n in leaves(tree) if _whole_grid(n)]
     for node, view in readers:
         for other, made in writers:
-            if _own(other, made, node, view) or _of_one(tree, other, made, node, view):
+            if _own(other, made, node, view):
                 continue
             if any(other.at < m.at < node.at for m in meetings) and not _later(other):
                 continue
@@ -104,21 +105,6 @@ def _own(writer: Node, made: View, reader: Node, view: View) -> bool:
     if writer is reader:
         return same_place(made, view)
     return same_place(made, view) and _holder(one, made) == _holder(two, view)
-
-
-def _of_one(tree: Tree, writer: Node, made: View, reader: Node, view: View) -> bool:
-    """One thread of execution has the memory to itself: each outer unit works in a part of
-    its own, and its lanes go in step."""
-    if not tree.lockstep or _later(writer) or _later(reader):
-        return False
-    outer = {
-        Coord(a.name, 0, a.extent - 1, axis=a).expr()
-        for node in (writer, reader)
-        for a in node.block.mesh.axes
-        if a.level != tree.level and a.extent > 1
-    }
-    both = [one for one, two in zip(made.index, view.index, strict=True) if one == two]
-    return outer <= {x for x in both if not isinstance(x, int)}
 
 
 def _holder(issue: Issue, view: View) -> object:

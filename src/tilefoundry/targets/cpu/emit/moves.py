@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilefoundry.ir.expr import Expr, symbols
-from tilefoundry.ir.mesh import Coord, Mesh
+from tilefoundry.ir.expr import Expr
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cpu.emit.kernel import Domain, Kernel
 from tilefoundry.targets.cpu.emit.memory import address, inside_tests
 from tilefoundry.targets.cpu.emit.pieces import copy_loops, nearest_last
@@ -26,19 +26,13 @@ def emit_copy(k: Kernel, issue: Issue, mesh: Mesh) -> None:
 
 
 def _in_memory(k: Kernel, issue: Issue, mesh: Mesh) -> None:
-    """A copy or fill of memory: cores that are told apart do their own part, others share."""
+    """A copy or fill of memory by each core, as the statements around it say which."""
     source, write = issue.reads[0], issue.writes[0]
-    named = {
-        s.axis for v in (source, write) if isinstance(v, View) for x in v.index for s in symbols(x)
-        if isinstance(s, Coord)
-    }  # fmt: skip
-    shared = [a for a in mesh.axes if a.level != k.level and a.extent > 1 and a not in named]
     parts = copy_loops(write.shape, [v for v in (source, write) if isinstance(v, View)])
     cut = k.over(write.shape, parts)
     order = nearest_last(parts, cut.vars, address(write.buffer, k.element(write, cut.at)))
     domain = Domain(tuple(parts[n] for n in order), tuple(cut.vars[n] for n in order), cut.at)
-    guard = " && ".join(f"{k.names[a]} == 0" for a in shared)
-    with k.out.block(f"if ({guard})" if guard else ""):
+    with k.out.block(""):
         for at in k.each(domain, unroll=1):
             tests = inside_tests(k, write, k.element(write, at))
             into = f"{k.names[write.buffer]}[{k.dim(address(write.buffer, k.element(write, at)))}]"

@@ -38,11 +38,11 @@ TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8e4m3": torch.float8_e
 
 def source(lanes):
     lines = [f"#define TF_LANES {lanes}", '#include "tf_cpu.h"']
-    for name in (*EXACT, "gelu", "gelu_tanh"):
-        lines.append(
-            f"void {name}_all(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
-            f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i))); }}"
-        )
+    lines += [
+        f"void {name}_all(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
+        f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i))); }}"
+        for name in (*EXACT, "gelu", "gelu_tanh")
+    ]
     for t in CONVERSIONS:
         lines.append(
             f"void {t}_down(const f32 *x, {t} *y, long n) {{ for (long i = 0; i < n; i += "

@@ -1,0 +1,149 @@
+"""What a compiled program takes and gives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from test_cpu_programs import FAST, loaded
+
+from tilefoundry.build import build
+from tilefoundry.build.call import Compiled
+from tilefoundry.build.export import export
+from tilefoundry.diag import Refusal
+
+CHAIN = {"DTYPE": "f32", "N": 100}
+
+
+@pytest.fixture(scope="module")
+def built():
+    return build(loaded("chain", CHAIN), FAST)
+
+
+def wanted(x):
+    return (x * x + x) * x
+
+
+def test_torch_gives_torch(built):
+    x = torch.randn(100)
+    assert torch.equal(Compiled(built)(x), wanted(x))
+
+
+def test_numpy_gives_numpy(built):
+    x = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    out = Compiled(built)(x)
+    assert isinstance(out, np.ndarray) and np.array_equal(out, wanted(x))
+
+
+class OnlyDlpack:
+    """A tensor of a third library."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def __dlpack__(self, **given):
+        return self.of.__dlpack__(**given)
+
+    def __dlpack_device__(self):
+        return self.of.__dlpack_device__()
+
+
+@pytest.mark.parametrize("make", [torch.linspace, np.linspace])
+def test_anything_with_dlpack(built, make):
+    x = make(-1, 1, 100)
+    x = x if isinstance(x, torch.Tensor) else x.astype(np.float32)
+    out = Compiled(built)(OnlyDlpack(x))
+    assert np.array_equal(np.asarray(out), np.asarray(wanted(x)))
+
+
+def test_bf16_through_dlpack():
+    x = torch.randn(8).bfloat16()
+    kernel = Compiled(build(loaded("chain", {"DTYPE": "bf16", "N": 8, "VECS": 1}), FAST))
+    out = torch.empty(8, dtype=torch.bfloat16)
+    kernel.into([out], OnlyDlpack(x))
+    assert torch.equal(out, kernel(x))
+
+
+def test_into_what_is_there(built):
+    x, out = torch.randn(100), torch.empty(100)
+    Compiled(built).into([out], x)
+    assert torch.equal(out, wanted(x))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.randn(100, dtype=torch.float64), torch.randn(99), torch.randn(200)[::2],
+     torch.randn(10, 10), torch.randn(100, dtype=torch.cfloat).conj().imag, [1.0] * 100,
+     np.zeros(100), np.zeros(200, np.float32)[::2], np.zeros(99, np.float32), None],
+    ids=lambda x: f"{type(x).__name__} {getattr(x, 'dtype', '')} {getattr(x, 'shape', '')}",
+)  # fmt: skip
+def test_what_is_not_as_declared_is_refused(built, x):
+    with pytest.raises(Refusal, match="build-argument") as caught:
+        Compiled(built)(x)
+    assert "x is not what the kernel was built for" in str(caught.value)
+
+
+def test_an_output_that_cannot_be_written(built):
+    out = np.zeros(100, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(Refusal, match="build-argument"):
+        Compiled(built).into([out], np.zeros(100, np.float32))
+
+
+def test_a_wrong_number_of_inputs(built):
+    with pytest.raises(Refusal, match="build-arguments"):
+        Compiled(built)()
+
+
+def test_a_weight_that_is_not_set():
+    kernel = Compiled(build(loaded("rmsnorm", {}), FAST))
+    x = torch.zeros(19, 333, dtype=torch.bfloat16)
+    with pytest.raises(Refusal, match="build-weight"):
+        kernel(x, x)
+
+
+def test_calls_from_many_threads():
+    """The workspace through which cores meet is each call's own."""
+    kernel = Compiled(build(loaded("total", {}), FAST))
+    given = [torch.full((5003,), float(n)) for n in range(4)]
+    found = [[] for _ in given]
+
+    def work(n):
+        for _ in range(50):
+            found[n].append(kernel(given[n]).item())
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [[5003.0 * n] * 50 for n in range(4)]
+
+
+def test_an_export_runs_without_us(built, tmp_path):
+    files = export(built, str(tmp_path))
+    assert {f.name for f in files} == {"chain.c", "chain.h", "chain.py", "chain.so", "tf_cpu.h",
+                                       "tf_matrix.h"}  # fmt: skip
+    text = (tmp_path / "chain.c").read_text()
+    assert "out = tf.insert_slice(out, (v * v + v) * v, (at,))" in text  # the author's line
+    assert "#line" not in text
+    (tmp_path / "chain.so").unlink()
+    (tmp_path / "main.c").write_text(
+        '#include "chain.h"\n#include <stdio.h>\nint main(void) { float x[100], y[100];\n'
+        "for (int i = 0; i < 100; i++) x[i] = i;\n"
+        'int bad = chain_run(x, y, 0, 0); printf("%d %.0f\\n", bad, y[3]); return 0; }\n'
+    )
+    script = (
+        "import sys, torch, subprocess, chain\n"
+        "assert not any(m.startswith('tilefoundry') for m in sys.modules)\n"
+        "x = torch.arange(100.)\n"
+        "assert torch.equal(chain.chain(x), (x * x + x) * x)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    line = "cc main.c ./chain.so -fopenmp -o main && ./main"
+    done = subprocess.run(line, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    assert done.stdout.split() == [b"0", b"36"]

@@ -1,0 +1,134 @@
+"""What a build refuses, and with which words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_cpu_programs import FAST, PROGRAMS, loaded
+
+from tilefoundry.build import build, build_program, compiler, machine
+from tilefoundry.build.call import Compiled
+from tilefoundry.diag import Refusal
+from tilefoundry.emit import emit, registry
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower import lower
+
+
+def refused(code, call):
+    with pytest.raises(Refusal) as caught:
+        call()
+    (diag,) = caught.value.diags
+    assert diag.code == code
+    return diag
+
+
+def test_a_family_without_emitter(monkeypatch):
+    monkeypatch.setattr("tilefoundry.emit.has_emitter", lambda family: False)
+    diag = refused("emit-target", lambda: emit(lower(loaded("chain", {}).module)))
+    assert diag.fields["family"] == "cpu"
+
+
+def test_an_instruction_without_emission(monkeypatch):
+    known = {k: v for k, v in registry.emitters("cpu").items() if k != "binary"}
+    monkeypatch.setattr(registry, "emitters", lambda family: known)
+    diag = refused("emit-instruction", lambda: emit(lower(loaded("chain", {}).module)))
+    assert diag.fields["name"] == "T.binary"
+    assert diag.span is not None and diag.span.line == 28
+
+
+def test_what_registers_cannot_hold_is_refused():
+    refused("capacity-exceeded", lambda: build(loaded("chain", {"VECS": 32})))
+
+
+@pytest.fixture
+def fresh():
+    compiler.compiler.cache_clear()
+    yield
+    compiler.compiler.cache_clear()
+
+
+def test_without_a_compiler(monkeypatch, fresh):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    diag = refused("build-compiler", lambda: build(loaded("chain", {}), FAST))
+    assert diag.fields["wanted"] == "no-such-compiler"
+
+
+def test_a_compiler_that_fails(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path))
+    diag = refused("build-compile", lambda: build(loaded("chain", {}), ("-no-such-option",)))
+    assert "no-such-option" in " ".join(diag.notes)
+
+
+def test_a_machine_that_lacks_a_capability(monkeypatch):
+    monkeypatch.setattr(machine, "features", lambda: frozenset(["x86_64", "avx"]))
+    built = build(loaded("chain", {}), FAST)
+    diag = refused("build-machine", lambda: Compiled(built))
+    assert diag.fields["lacks"] == "avx2 fma f16c"
+
+
+def test_cores_that_wait_without_threads():
+    built = build(loaded("total", {}), FAST)
+    kernel = Compiled(built)
+    kernel._entry = lambda *given: 1  # what the entry answers where OpenMP gives too few
+    diag = refused("build-threads", lambda: kernel(torch.zeros(5003)))
+    assert diag.fields["cores"] == 2
+
+
+def test_lines_lead_back_to_the_author():
+    source = emit(lower(loaded("chain", {}).module))
+    lines = source.files["chain.c"].splitlines()
+    path = PROGRAMS / "chain.py"
+    at = next(n for n, text in enumerate(lines) if "tf_load_part_f16" in text)
+    told = next(x for x in reversed(lines[:at]) if x.startswith("#line"))
+    _, number, file = told.split(" ", 2)
+    author = path.read_text().splitlines()[int(number) - 1]
+    assert file == f'"{path}"' and author.strip().startswith("v = tf.reshard(padded")
+
+
+def test_the_same_program_is_the_same_source():
+    one, two = (emit(lower(loaded("rmsnorm", {}).module)) for _ in range(2))
+    assert one == two
+
+
+def test_an_unknown_processor_is_not_judged(monkeypatch):
+    monkeypatch.setattr(machine, "features", lambda: None)
+    assert machine.missing(("avx512f",)) == ()
+
+
+def test_two_kernels_pass_values_through_the_workspace(tmp_path):
+    path = tmp_path / "two.py"
+    path.write_text("""
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+@module(entry="both", target=CpuTarget(), topologies=(Topology("core", 2), Topology("lane", 4)))
+class Two:
+    @func
+    def squares(x: Tensor[(16,), "f32"]) -> (Tensor[(16,), "f32"], Tensor[(16,), "f32"]):
+        with Mesh(("core",), layout=(2,), names=("c",)) as cores:
+            with Mesh(("lane",), layout=(4,), names=("l",)) as t:
+                r = tf.reshard(x, (2 @ cores.c, 2, 4 @ t.l), "rmem")
+                return tf.reshard(r * r, (16,), "gmem"), tf.reshard(-r, (16,), "gmem")
+
+    @func
+    def turned(x: Tensor[(16,), "f32"], y: Tensor[(16,), "f32"]) -> Tensor[(16,), "f32"]:
+        with Mesh(("core",), layout=(2,), names=("c",)) as cores:
+            with Mesh(("lane",), layout=(4,), names=("l",)) as t:
+                a = tf.reshard(x, (2 @ cores.c, 2, 4 @ t.l), "rmem")
+                b = tf.reshard(y, (2 @ cores.c, 2, 4 @ t.l), "rmem")
+                return tf.reshard(a + b, (16,), "gmem")
+
+    @func
+    def both(x: Tensor[(16,), "f32"]) -> Tensor[(16,), "f32"]:
+        a, b = squares(x)
+        c, d = squares(a)
+        return turned(c, b)
+""")
+    built = build_program(lower(load_source(str(path), None, {}).module), FAST)
+    assert built.source.workspace == 4 * 64
+    x = torch.randn(16)
+    assert torch.equal(Compiled(built)(x), (x * x) * (x * x) - x)
+    assert [k["kernel"] for k in built.source.kernels] == ["squares", "turned"]
+    assert SimpleNamespace(**built.source.kernels[0]).cores == 2

@@ -61,6 +61,8 @@ def _shared(machine: Machine, touch: Touch) -> bool:
     """Memory that several threads see and the kernel writes, or should."""
     if touch.view.storage == "rmem":
         return False
+    if touch.view.storage == "gmem" and machine.layout.threads == 1:
+        return False  # one thread's own order; blocks are kept apart by their windows
     return touch.buffer in machine.written or touch.view.storage != "gmem"
 
 

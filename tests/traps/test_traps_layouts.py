@@ -634,3 +634,41 @@ def test_trap_25_warps_with_values_of_their_own_store_apart(tmp_path, rest, wron
     else:
         assert wrong in families(lowered(loaded))
         assert refused(finalize, loaded)[0] == "tir-unverified"
+
+
+@pytest.mark.parametrize(
+    ("load", "axis", "wrong"),
+    [
+        ("T.copy_async_tensor()", "w", "tir-unverified"),  # the first fetches for all warps
+        ("T.ldmatrix()", "w", "accepted"),  # each warp its own rows
+        ("T.ldmatrix()", "l8", "unit-value-split"),  # a warp takes one tile, not one a lane
+    ],
+)
+def test_trap_25_what_threads_carry_out_together_has_one_place(tmp_path, load, axis, wrong):
+    source, place = "x", '"smem"'
+    layout = ""
+    if "matrix" in load:
+        source, place = "tile", '"rmem"'
+        layout = ", (2, 8 @ use.l8, 2, 4 @ use.l4, 2)"
+    body = f"""
+    out = tf.empty(Tensor[(128, 16), "bf16"])
+    tile = tf.reshard(x, storage="smem")
+    with Mesh(t, layout=(2, 8, 4), names=("w", "l8", "l4")) as use:
+        r = use.{axis} * 16
+        to = tf.empty(Tensor[(16, 16), "bf16"{layout}, {place}])
+        part = tf.schedule(({source}[r:r + 16, :], to), op={load})
+        held = tf.reshard(part, (2, 8 @ use.l8, 2, 4 @ use.l4, 2), "rmem")
+        for i in range(4):
+            out = tf.insert_slice(out, held, (i * 32 + use.w * 16, 0))
+    return out
+    """
+
+    def made():
+        return finalize(program(tmp_path, 'x: Tensor[(128, 16), "bf16"]', body, thread=64))
+
+    code, text = refused(made)
+    assert code == wrong
+    if code == "accepted":
+        right(program(tmp_path, 'x: Tensor[(128, 16), "bf16"]', body, thread=64), ("random",))
+    elif code == "tir-unverified":
+        assert "sync-participants" in text

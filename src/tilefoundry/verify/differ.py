@@ -1,4 +1,5 @@
-"""Threads that store different values to the same elements of a memory that they share.
+"""Threads that store different values to the same elements of a memory that they share, or
+ask one thread to move what depends on each of them.
 
 A tile in registers that is replicated over threads may be stored by all of them, as they
 hold the same. Where its value depends on their coordinates they do not: then the windows
@@ -15,7 +16,7 @@ from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Buffer, For, Issue, Scalar, Stmt, View, When, With
 from tilefoundry.verify.finding import Findings
-from tilefoundry.verify.roles import UNIT, Layout, coordinate
+from tilefoundry.verify.roles import UNIT, WARP, WARPGROUP, Layout, coordinate
 
 Axes = frozenset[Axis]
 Loops = tuple[For, ...]
@@ -39,19 +40,54 @@ def check(layout: Layout, findings: Findings) -> None:
                     grew = True
     for issue, loops in issues:
         axes = _source(issue, loops, taint)
-        if not axes or effects(issue).elected:
-            continue
         site = layout.sites[issue]
+        size = _together(issue, len(site.threads))
+        if size > 1:
+            moved = _places(issue, loops) | (axes if effects(issue).elected else NONE)
+            parted = _parted(moved, site.threads, size)
+            if parted:
+                findings.add(
+                    "sync-participants", site.place, None,
+                    f"{size} threads carry it out as one, but what it moves depends on {parted}",
+                    "narrow the scope to the units of one coordinate, or take a window of all",
+                )  # fmt: skip
+                continue
         axes = frozenset(a for a in axes if len({coordinate(a, t) for t in site.threads}) > 1)
+        names = ", ".join(sorted(a.name for a in axes))
         for view in issue.writes:
             if axes and view.storage != "rmem" and _meet(issue, view, axes, loops, site.threads):
-                names = ", ".join(sorted(a.name for a in axes))
                 findings.add(
                     "device-overlap" if view.storage == "gmem" else "sync-race", site.place, None,
                     f"threads with different {names} store different values to the same "
                     f"elements of {view.buffer.name}",
                     "let each store to a part of its own",
                 )  # fmt: skip
+
+
+def _together(issue: Issue, threads: int) -> int:
+    """Threads that carry an issue out as one: all that one thread issues for, a warpgroup, a
+    warp, or each for itself."""
+    effect = effects(issue)
+    if effect.elected:
+        return threads
+    if effect.completion == "wgmma":
+        return WARPGROUP
+    return WARP if issue.instr in ("tiled_mma", "ldmatrix", "stmatrix") else 1
+
+
+def _places(issue: Issue, loops: Loops) -> Axes:
+    """Thread axes that the windows of an issue depend on."""
+    views = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View)]
+    return frozenset().union(*(_of((*v.index, v.slot), loops) for v in views))
+
+
+def _parted(axes: Axes, threads: tuple[int, ...], size: int) -> str:
+    """The axes on which threads of one group of ``size`` have different coordinates."""
+    members = [threads] if size == len(threads) else [
+        tuple(t for t in threads if t // size == g) for g in {t // size for t in threads}
+    ]  # fmt: skip
+    found = {a.name for a in axes for m in members if len({coordinate(a, t) for t in m}) > 1}
+    return ", ".join(sorted(found))
 
 
 def _issues(body: tuple[Stmt, ...], loops: Loops) -> Iterator[tuple[Issue, Loops]]:

@@ -29,28 +29,36 @@ class Built:
         return self.entry.hit
 
 
-def build(loaded: Loaded, options: tuple[str, ...] = ()) -> Built:
+MODEL = "-DTF_MODEL"
+"""Instructions as their models in portable C, whatever the machine can do."""
+
+
+def build(loaded: Loaded, options: tuple[str, ...] = (), model: bool = False) -> Built:
     """The function of ``loaded``, lowered, verified, emitted and compiled.
 
-    ``options`` are the compiler's, behind ours (``("-O2",)`` compiles faster). A finding of
-    the memory analysis, such as a tile that registers cannot hold, refuses the build.
+    ``options`` are the compiler's, behind ours (``("-O2",)`` compiles faster). With ``model``
+    matrix instructions are computed by their models, so that the program runs on a machine
+    that lacks them. A finding of the memory analysis, such as a tile that registers cannot
+    hold, refuses the build.
     """
     from tilefoundry.lower.finalize import finalize
 
     program, findings = finalize(loaded)
     if findings:
         raise Refusal(*findings)
-    return build_program(program, options)
+    return build_program(program, options, model)
 
 
-def build_program(program: Program, options: tuple[str, ...] = ()) -> Built:
+def build_program(program: Program, options: tuple[str, ...] = (), model: bool = False) -> Built:
     """Verified TIR, emitted and compiled."""
     from tilefoundry.build.compiler import compiled
 
     source = emit(program)
+    if model:
+        source = replace(source, flags=("-march=native", MODEL))
     if options:
         source = replace(source, flags=(*source.flags, *options))
     return Built(program, source, compiled(source))
 
 
-__all__ = ["Built", "build", "build_program"]
+__all__ = ["MODEL", "Built", "build", "build_program"]

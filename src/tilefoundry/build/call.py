@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilefoundry.build import Built
+from tilefoundry.build import MODEL, Built
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
 
@@ -102,7 +102,7 @@ def _loaded(built: Built, arguments: int) -> Any:
     program = built.program
     target = next(iter(program.kernels.values())).target
     lacks = missing(target.capabilities)
-    if lacks:
+    if lacks and MODEL not in built.source.flags:
         refuse("build-machine", None, target=target.id, lacks=" ".join(lacks))
     library = ctypes.CDLL(str(Path(built.library)))
     entry = getattr(library, built.source.entry)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         (
             "tilefoundry build softmax.py",
             "tilefoundry build softmax.py:Softmax.softmax -o out --const ROWS=512",
+            "tilefoundry build gemm_amx.py --model",
         ),
         {
             0: "compiled, or in the cache already",
@@ -32,9 +33,13 @@ if TYPE_CHECKING:
 @source_argument
 @click.option("-o", "--out", metavar="DIR", help="Also export the source, a header and a loader "
               "that need nothing of ours.")  # fmt: skip
+@click.option("--model", is_flag=True, help="Matrix instructions by their models in portable C: "
+              "the program runs on a machine that lacks them.")  # fmt: skip
 @const_option
 @json_option
-def command(source: Source, out: str | None, consts: dict[str, object], as_json: bool) -> None:
+def command(
+    source: Source, out: str | None, model: bool, consts: dict[str, object], as_json: bool
+) -> None:
     """Compile a scheduled program to a kernel.
 
     The program is lowered and verified as `schedule finalize` does it, written as source for
@@ -52,20 +57,20 @@ def command(source: Source, out: str | None, consts: dict[str, object], as_json:
 
     began = time.perf_counter()
     loaded = load_source(source.path, source.selector, consts)
-    built = build(loaded)
+    built = build(loaded, model=model)
     seconds = time.perf_counter() - began
     exported = None
     if out is not None:
         from tilefoundry.build.export import export
 
         exported = [str(path) for path in export(built, out)]
-    record = _record(built, compiler()[1], seconds)
+    record = _record(built, compiler()[1], seconds, model)
     if exported is not None:
         record["exported"] = exported
     emit(record, _text(record), as_json)
 
 
-def _record(built: Built, compiler: str, seconds: float) -> dict[str, Any]:
+def _record(built: Built, compiler: str, seconds: float, model: bool) -> dict[str, Any]:
     program = built.program
     target = next(iter(program.kernels.values())).target
     file = next(iter(built.source.files))
@@ -73,6 +78,7 @@ def _record(built: Built, compiler: str, seconds: float) -> dict[str, Any]:
         "function": f"{program.name}.{program.entry}",
         "target": target.id,
         "cache": "hit" if built.hit else "miss",
+        "model": model,
         "seconds": round(seconds, 3),
         "compiler": compiler,
         "library": str(built.library),

@@ -1,12 +1,14 @@
-"""Byte offsets in shared memory: rings first, then the rest by size, each aligned as its
-layout and its instructions demand; barriers last."""
+"""Byte offsets in shared memory and in register files whose rows or tiles instructions name:
+rings first, then the rest by size, each aligned as its layout and its instructions demand;
+barriers last."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tilefoundry.targets.contract.align import alignment
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.registry import contracts, every_contract
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Barrier, Buffer, Issue, PrimFunc, views, walk
 from tilefoundry.tir.rewrite import rebuild
@@ -57,20 +59,27 @@ def up(x: int, unit: int) -> int:
 
 
 def allocate(func: PrimFunc) -> PrimFunc:
-    """Every local buffer of shared memory gets its offsets, one per slot."""
-    pool = [b for b in func.buffers if _shared(func, b)]
-    order = sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b)))
-    at = 0
-    needs = alignments(func)
+    """Every local buffer that has an address gets its offsets, one per slot."""
     placed: dict[Buffer, Buffer] = {}
-    for buffer in order:
-        unit = max(buffer.align, needs.get(buffer, VECTOR))
+    ends: dict[str, int] = {}
+    needs = alignments(func)
+    pool = [b for b in func.buffers if _addressed(func, b)]
+    for buffer in sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b))):
+        unit = _row(func, buffer.storage) or max(buffer.align, needs.get(buffer, VECTOR))
         size = up(slot_bytes(buffer), unit)
-        at = up(at, unit)
+        at = up(ends.get(buffer.storage, 0), unit)
         offsets = tuple(at + n * size for n in range(buffer.slots))
         placed[buffer] = replace(buffer, offsets=offsets, align=unit)
-        at += buffer.slots * size
-    return replace(rebuild(func, buffers=placed), shared_bytes=at)
+        ends[buffer.storage] = at + buffer.slots * size
+    memory = [end for storage, end in ends.items() if not _row(func, storage)]
+    return replace(rebuild(func, buffers=placed), shared_bytes=max(memory, default=0))
+
+
+def _row(func: PrimFunc, storage: str) -> int:
+    """Bytes of what an instruction names of a register file: a row, a tile; 0 for memory."""
+    copies = [c for c in contracts(func.target) if isinstance(c, CopyInstr)]
+    sizes = [c.align for c in copies if c.rows and any(storage in move for move in c.moves)]
+    return max(sizes, default=0) if storage != func.target.default_storage else 0
 
 
 def place_barriers(func: PrimFunc) -> PrimFunc:
@@ -83,7 +92,10 @@ def place_barriers(func: PrimFunc) -> PrimFunc:
     return replace(rebuild(func, barriers=placed), shared_bytes=at if placed else func.shared_bytes)
 
 
-def _shared(func: PrimFunc, buffer: Buffer) -> bool:
-    """The buffer lies in a storage that the units of one outer unit share."""
+def _addressed(func: PrimFunc, buffer: Buffer) -> bool:
+    """The buffer lies in a storage that the units of one outer unit share, or in registers
+    that instructions address."""
     level = func.target.storages[buffer.storage].level
-    return buffer.role == "local" and level not in (None, func.target.levels[-1])
+    if buffer.role != "local" or level is None:
+        return False
+    return level != func.target.levels[-1] or _row(func, buffer.storage) > 0

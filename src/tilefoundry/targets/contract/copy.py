@@ -91,6 +91,8 @@ class CopyInstr:
     """Operations that it carries out where no instruction was chosen."""
     level: str | None = None
     """The level whose units issue it; None: the innermost."""
+    rows: bool = False
+    """One side is a register file of which it names rows or tiles of ``align`` bytes."""
     meaning = "copy"
 
     def moves_text(self) -> str:

@@ -80,6 +80,7 @@ def _move(path: str, move: tuple[str, str], rank: int, width: int = 1) -> CopyIn
     return CopyInstr(
         path, (move,), rank, rows_plan(("amx_x", "amx_y", "amx_z"), ROW, 1, width),
         PAIR if width > 1 else ONE, "amx.ld" if loads else "amx.st", source=f"{CORSIX}, ldst.md",
+        align=ROW, rows=True,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tilefoundry.ir.expr import Dim, IterVar, Sym, bounds, multiple_of, substitu
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import Digit
 from tilefoundry.targets.cpu.emit import memory
+from tilefoundry.targets.cpu.emit.files import is_file, opened
 from tilefoundry.targets.cpu.emit.held import Segment, count, digits_of, register, segments
 from tilefoundry.targets.cpu.emit.text import c_dim, c_type
 from tilefoundry.tir.program import (
@@ -128,9 +129,16 @@ class Kernel:
                 self.out.line(f"long {self.names[counter]} = 0;")
             self.out.line("(void)core_id;")
             self._coordinates()
+            files = opened(self.func.buffers)
+            for begin, _ in files:
+                self.out.line(begin)
             self.body(self.func.body, Mesh())
+            for _, end in reversed(files):
+                self.out.line(end)
 
     def _declare(self, buffer: Buffer) -> None:
+        if is_file(buffer.storage):
+            return
         level = self.func.target.storages[buffer.storage].level
         if level != self.level or buffer.dtype.bits % 8:
             refuse("emit-form", buffer.span, what=f"{buffer.type}", why="no C type holds it",

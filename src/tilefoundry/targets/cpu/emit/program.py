@@ -188,7 +188,7 @@ def _flags(target: object) -> tuple[str, ...]:
 
 def _facts(kernel: Kernel) -> dict[str, object]:
     """What a reader asks of a kernel: vectors that its registers hold, threads, workspace."""
-    registers = [b for b in kernel.func.buffers if b.role == "local"]
+    registers = [b for b in kernel.func.buffers if b.role == "local" and not b.offsets]
     most = sum(count(b) * b.slots * b.dtype.bits * kernel.lanes // 8 for b in registers)
     return {
         "kernel": kernel.func.name,

@@ -65,11 +65,11 @@ CONTRACTS = (
     atom("x86.amx.TdpBuud", "amx_int8", ("u8", "u8", "i32"), "TDPBUUD", -1),
     CopyInstr(
         "x86.amx.TileLoad", (("gmem", "tmem"),), 22, rows_plan(("tmem",), ROW, ROWS), TILE_RULES,
-        "amx_tile", source=f"{SDM}, volume 2, TILELOADD", level="core",
+        "amx_tile", source=f"{SDM}, volume 2, TILELOADD", level="core", align=TILE, rows=True,
     ),
     CopyInstr(
         "x86.amx.TileStore", (("tmem", "gmem"),), 23, rows_plan(("tmem",), ROW, ROWS), TILE_RULES,
-        "amx_tile", source=f"{SDM}, volume 2, TILESTORED", level="core",
+        "amx_tile", source=f"{SDM}, volume 2, TILESTORED", level="core", align=TILE, rows=True,
     ),
     UnitInstr(
         "x86.amx.TileZero", "full_like", ("zeros",), ("tmem",), 17, "amx_tile",

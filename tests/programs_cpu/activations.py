@@ -5,14 +5,14 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 N, DTYPE = 999, "f32"
-CORES, LANES, VECS = 2, 8, 1
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 1
 CHUNK = LANES * VECS
 STEPS = ceildiv(N, CHUNK)
 
 
 @module(
     entry="gated",
-    target=X86Target("x86_64.generic"),
+    target=X86Target(TARGET),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class Activations:

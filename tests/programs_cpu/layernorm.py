@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 11, 301, "f32"
-CORES, LANES, VECS = 2, 8, 2
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
 CHUNK = LANES * VECS
 WIDE = ceildiv(COLS, CHUNK) * CHUNK
 EPS = 1e-5
@@ -13,7 +13,7 @@ EPS = 1e-5
 
 @module(
     entry="layernorm",
-    target=X86Target("x86_64.generic"),
+    target=X86Target(TARGET),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class LayerNorm:
@@ -30,19 +30,21 @@ class LayerNorm:
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for row in range(cores.core, ROWS, CORES):
-                    total = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                    sums = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        total = total + tf.reduce(tf.cast(v, "f32"), (1,), True, "sum")
-                    mean = tf.reshard(total, (1, 1)) * (1.0 / COLS)
-                    spread = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                        sums = sums + tf.cast(v, "f32")
+                    total = tf.reshard(tf.reduce(sums, (1,), True, "sum"), (1, 1))
+                    mean = total * (1.0 / COLS)
+                    squares = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"],
                                       c.start)
                         away = tf.where(n < COLS, tf.cast(v, "f32") - mean, 0.0)
-                        spread = spread + tf.reduce(tf.square(away), (1,), True, "sum")
-                    scale = tf.rsqrt(tf.reshard(spread, (1, 1)) * (1.0 / COLS) + EPS)
+                        squares = squares + tf.square(away)
+                    spread = tf.reshard(tf.reduce(squares, (1,), True, "sum"), (1, 1))
+                    scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         gain = tf.reshard(weights[c], (VECS, LANES @ t.lane), "rmem")

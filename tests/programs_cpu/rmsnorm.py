@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 19, 333, "bf16"
-CORES, LANES, VECS = 2, 8, 2
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
 CHUNK = LANES * VECS
 WIDE = ceildiv(COLS, CHUNK) * CHUNK
 EPS = 1e-5
@@ -13,7 +13,7 @@ EPS = 1e-5
 
 @module(
     entry="rmsnorm",
-    target=X86Target("x86_64.generic"),
+    target=X86Target(TARGET),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class RmsNorm:
@@ -31,15 +31,15 @@ class RmsNorm:
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for row in range(cores.core, ROWS, CORES):
-                    total = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                    squares = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         a = tf.reshard(h_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         b = tf.reshard(mix_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         added = a + b
                         residual = tf.insert_slice(residual, added, (row, c.start))
-                        square = tf.square(tf.cast(added, "f32"))
-                        total = total + tf.reduce(square, (1,), True, "sum")
-                    scale = tf.rsqrt(tf.reshard(total, (1, 1)) * (1.0 / COLS) + EPS)
+                        squares = squares + tf.square(tf.cast(added, "f32"))
+                    total = tf.reshard(tf.reduce(squares, (1,), True, "sum"), (1, 1))
+                    scale = tf.rsqrt(total * (1.0 / COLS) + EPS)
                     for c in tf.tile(WIDE, CHUNK):
                         a = tf.reshard(h_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         b = tf.reshard(mix_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")

@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 37, 300, "bf16"
-CORES, LANES, VECS = 2, 8, 2
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
 CHUNK = LANES * VECS
 WIDE = ceildiv(COLS, CHUNK) * CHUNK
 LEAST = float("-inf")
@@ -13,7 +13,7 @@ LEAST = float("-inf")
 
 @module(
     entry="softmax",
-    target=X86Target("x86_64.generic"),
+    target=X86Target(TARGET),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class Softmax:
@@ -24,18 +24,18 @@ class Softmax:
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for row in range(cores.core, ROWS, CORES):
-                    most = tf.reshard(padded[row:row + 1, :CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                    first = tf.reshard(padded[row:row + 1, :CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                    most = tf.cast(first, "f32")
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        most = tf.maximum(most, v)
-                    held = tf.reduce(tf.cast(most, "f32"), (1,), True, "max")
+                        most = tf.maximum(most, tf.cast(v, "f32"))
+                    held = tf.reduce(most, (1,), True, "max")
                     top = tf.reshard(held, (1, 1))
-                    total = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                    powers = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        power = tf.exp(tf.cast(v, "f32") - top)
-                        total = total + tf.reduce(power, (1,), True, "sum")
-                    scale = 1.0 / tf.reshard(total, (1, 1))
+                        powers = powers + tf.exp(tf.cast(v, "f32") - top)
+                    scale = 1.0 / tf.reshard(tf.reduce(powers, (1,), True, "sum"), (1, 1))
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         share = tf.exp(tf.cast(v, "f32") - top) * scale

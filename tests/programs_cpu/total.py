@@ -5,14 +5,14 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 N, DTYPE = 5003, "f32"
-CORES, LANES, VECS = 2, 8, 4
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 4
 CHUNK = LANES * VECS
 PART = ceildiv(N, CORES * CHUNK) * CHUNK
 
 
 @module(
     entry="total",
-    target=X86Target("x86_64.generic"),
+    target=X86Target(TARGET),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class Total:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilefoundry.ir.dtype import BOOL, DType, promote
-from tilefoundry.ir.expr import Dim, Expr
+from tilefoundry.ir.expr import Dim, Expr, bounds
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cpu.emit.kernel import Kernel
 from tilefoundry.targets.cpu.emit.memory import constant
@@ -135,14 +135,27 @@ def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     write = issue.writes[0]
     dtype = write.dtype
     start, step = issue.attrs.get("start", 0), issue.attrs.get("step", 1)
-    have = "f64" if dtype.is_float else "i64"
     for at in k.each(k.domain(write)):
-        terms: list[str] = []
-        for lane in range(k.lanes):
-            index = k.dim(k.per_lane(at[0])[lane])
-            first, by = (k.dim(x) if isinstance(x, Expr) else repr(x) for x in (start, step))
-            terms.append(f"({first}) + ({index}) * ({have})({by})")
-        k.put(write, at, narrowed(f"(({have}v){{{', '.join(terms)}}})", have, dtype))
+        if isinstance(start, int | Expr) and isinstance(step, int | Expr):
+            k.put(write, at, _counted(k, k.per_lane(start + at[0] * step), dtype))
+            continue
+        first, by = (k.dim(x) if isinstance(x, Expr) else repr(float(x)) for x in (start, step))
+        terms = [f"({first}) + ({k.dim(x)}) * ({by})" for x in k.per_lane(at[0])]
+        k.put(write, at, narrowed(f"((f64v){{{', '.join(terms)}}})", "f64", dtype))
+
+
+def _counted(k: Kernel, lanes: tuple[Dim, ...], dtype: DType) -> str:
+    """Integers, one for each lane: the first lane's, and how far the others are from it."""
+    small = all(-(2**31) <= e < 2**31 for x in lanes for e in bounds(x))
+    have = "i32" if small else "i64"
+    steps = [x - lanes[0] for x in lanes]
+    if any(isinstance(x, Expr) for x in steps):
+        text = f"(({have}v){{{', '.join(k.dim(x) for x in lanes)}}})"
+    else:
+        text = f"(tf_splat_{have}({k.dim(lanes[0])}) + ({have}v){{{', '.join(map(str, steps))}}})"
+    if dtype.is_float and dtype.bits < 64 and not small:
+        text, have = f"tf_to(f64, {text})", "f64"
+    return narrowed(text, have, dtype)
 
 
 EMITTERS = {

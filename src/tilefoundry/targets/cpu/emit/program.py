@@ -26,8 +26,8 @@ FEATURES = {
 """Compiler options by the capability of an architecture."""
 
 
-def emit_program(program: Program) -> Source:
-    """The C of a program; one kernel at least."""
+def emit_program(program: Program, headers: tuple[Path, ...] = HEADERS) -> Source:
+    """The C of a program, one kernel at least; it includes ``headers``."""
     out = Writer()
     kernels: dict[str, Kernel] = {}
     first = next(iter(program.kernels.values()))
@@ -36,7 +36,7 @@ def emit_program(program: Program) -> Source:
     width = next(iter(lanes.values()))
     out.note(f"{program.name}, emitted by TileFoundry for {first.target.id}.")
     out.line(f"#define TF_LANES {width}")
-    for header in HEADERS:
+    for header in headers:
         out.line(f'#include "{header.name}"')
     for func in program.kernels.values():
         kernel = kernels[func.name] = Kernel(func, out, sources)
@@ -47,12 +47,12 @@ def emit_program(program: Program) -> Source:
     entry = f"{program.entry}_run"
     places, total = _workspace(program, kernels, values)
     _entry(out, program, kernels, values, places, entry)
-    headers = {h.name: h.read_text(encoding="utf-8") for h in HEADERS}
+    texts = {h.name: h.read_text(encoding="utf-8") for h in headers}
     return Source(
         program.entry,
         first.target.family,
-        {f"{program.entry}.c": out.mapped(), **headers},
-        {f"{program.entry}.c": out.text(), **headers},
+        {f"{program.entry}.c": out.mapped(), **texts},
+        {f"{program.entry}.c": out.text(), **texts},
         entry,
         _arguments(program, values),
         total,

@@ -158,12 +158,27 @@ TF f32v tf_ceil_f32(f32v x) { return -tf_floor_f32(-x); }
 
 /* Conversions. */
 #define tf_to(t, x) __builtin_convertvector(x, t##v)
-TF f32v tf_bf16_to_f32(bf16v x) { return (f32v)(tf_to(i32, x) << 16); }
+TF f32v tf_bf16_to_f32(bf16v x) {
+#if defined(__AVX2__) && TF_LANES == 8
+    return (f32v)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)x), 16);
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16);
+#else
+    return (f32v)(tf_to(i32, x) << 16);
+#endif
+}
 TF bf16v tf_f32_to_bf16(f32v x) {
     u32v u = (u32v)x;
     u32v r = (u + (((u >> 16) & 1) + 0x7fff)) >> 16;
-    i32v nan = x != x;
-    return __builtin_convertvector((r & ~(u32v)nan) | (((u >> 16) | 0x40) & (u32v)nan), bf16v);
+    r = (u32v)tf_pick_f32(x != x, (f32v)((u32v){0} + 0x7fc0), (f32v)r);
+#if defined(__AVX512F__) && TF_LANES == 16
+    return (bf16v)_mm512_cvtepi32_epi16((__m512i)r);
+#elif defined(__AVX2__) && TF_LANES == 8
+    __m256i wide = (__m256i)r;
+    return (bf16v)_mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+#else
+    return __builtin_convertvector(r, bf16v);
+#endif
 }
 TF f32v tf_f16_to_f32(f16v x) {
 #if defined(__F16C__) && TF_LANES == 8
@@ -250,19 +265,30 @@ TF f32v tf_scale(f32v p, i32v n) {
     i32v half = n >> 1;
     return p * (f32v)((half + 127) << 23) * (f32v)((n - half + 127) << 23);
 }
+/* x between lo and hi; NaN stays, and through what follows: a NaN times any scale is one. */
+TF f32v tf_between(f32v x, float lo, float hi) {
+#if defined(__AVX__) && TF_LANES == 8
+    return (f32v)_mm256_max_ps(_mm256_set1_ps(lo), _mm256_min_ps(_mm256_set1_ps(hi), (__m256)x));
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_max_ps(_mm512_set1_ps(lo), _mm512_min_ps(_mm512_set1_ps(hi), (__m512)x));
+#else
+    x = tf_pick_f32(x > hi, tf_splat_f32(hi), x);
+    return tf_pick_f32(x < lo, tf_splat_f32(lo), x);
+#endif
+}
+/* The nearest integer of |x| < 2^22, from what is added to it: halves to even. */
+#define TF_MAGIC 12582912.0f
 TF f32v tf_exp_f32(f32v x) {
-    f32v t = tf_pick_f32(x > 90.0f, tf_splat_f32(90.0f), tf_pick_f32(x < -106.0f, tf_splat_f32(-106.0f), x));
-    f32v n = (t * 1.44269504f + 12582912.0f) - 12582912.0f;
+    f32v t = tf_between(x, -106.0f, 90.0f);
+    f32v n = tf_fma_f32(t, tf_splat_f32(1.44269504f), tf_splat_f32(TF_MAGIC)) - TF_MAGIC;
     f32v r = tf_fma_f32(n, tf_splat_f32(-0x1.62e4p-1f), t);
     r = tf_fma_f32(n, tf_splat_f32(-0x1.7f7d1cp-20f), r);
-    f32v y = tf_scale(tf_exp_core(r), tf_to(i32, tf_pick_f32(t == t, n, tf_splat_f32(0))));
-    return tf_pick_f32(x == x, y, x);
+    return tf_scale(tf_exp_core(r), tf_to(i32, n));
 }
 TF f32v tf_exp2_f32(f32v x) {
-    f32v t = tf_pick_f32(x > 130.0f, tf_splat_f32(130.0f), tf_pick_f32(x < -152.0f, tf_splat_f32(-152.0f), x));
-    f32v n = (t + 12582912.0f) - 12582912.0f;
-    f32v y = tf_scale(tf_exp_core((t - n) * 0.693147181f), tf_to(i32, tf_pick_f32(t == t, n, tf_splat_f32(0))));
-    return tf_pick_f32(x == x, y, x);
+    f32v t = tf_between(x, -152.0f, 130.0f);
+    f32v n = (t + TF_MAGIC) - TF_MAGIC;
+    return tf_scale(tf_exp_core((t - n) * 0.693147181f), tf_to(i32, n));
 }
 /* x = 2^e * (1 + f), 1 + f between the roots of 1/2 and 2: ln(1 + f) = 2 atanh(s), s = f / (2 + f),
  * which is f - s * (f - 2 z * series), z = s^2. */

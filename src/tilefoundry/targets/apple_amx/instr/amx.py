@@ -25,7 +25,7 @@ from tilefoundry.targets.contract.unit import UnitInstr
 
 CORSIX = "corsix/amx, public reverse engineering"
 ROW = 64
-UNIT = MeshPattern("amx", (1,), (0,))
+UNIT = MeshPattern("amx", (1,), (1,))
 
 
 def _row(n: int, axis: int) -> SharedPattern:

@@ -105,7 +105,8 @@ class Schedule(Op):
         fits = fits and acc.shape == (a.shape[0], b.shape[1]) and a.shape[1] == b.shape[0]
         if not fits:
             call.refuse("schedule-mma-shape", instr=call.attrs["op"], acc=acc, lhs=a, rhs=b)
-        if a.dtype != b.dtype and not (a.dtype.is_narrow and b.dtype.is_narrow):
+        bytes_ = all(x.dtype.kind in ("int", "uint") and x.dtype.bits == 8 for x in (a, b))
+        if a.dtype != b.dtype and not (a.dtype.is_narrow and b.dtype.is_narrow) and not bytes_:
             call.refuse("op-promotion", a=a.dtype, b=b.dtype)
         self._legal(call, [acc, a, b])
         return acc

@@ -114,6 +114,9 @@ class _Product:
         return f"tf_words_{len(words)}({', '.join(bits)})"
 
     def pointer(self, view: View, at: tuple[Dim, ...]) -> str:
+        if view.fill is not None:
+            self.k.form(self.issue, f"{view}", "an operand in memory has no edge",
+                        "copy it with its fill first: tf.reshard")  # fmt: skip
         place = address(view.buffer, self.k.element(view, at))
         return f"{self.k.names[view.buffer]} + {self.k.dim(place)}"
 

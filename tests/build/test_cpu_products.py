@@ -1,0 +1,105 @@
+"""CPU programs with matrix instructions: evaluated, and compiled and run, against float64.
+
+Where this machine lacks an instruction the program runs on the instruction's model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from programs.reference import inputs, misses
+from programs_cpu.products import REFERENCES
+from tilefoundry.build import build
+from tilefoundry.build.call import Compiled
+from tilefoundry.build.machine import missing
+from tilefoundry.evaluate import evaluate
+from tilefoundry.lang.load import load_source
+from tilefoundry.ops.base import torch_dtype
+
+PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
+CASES = [
+    ("gemm_avx2", {}),
+    ("gemm_avx512", {}),
+    ("gemm_avx512", {"M": 1, "N": 1, "K": 1}),
+    ("gemm_avx512", {"M": 100, "N": 111, "K": 122, "KC": 61, "STRIPS": 1}),
+    ("gemm_bf16", {}),
+    ("gemm_int8", {}),
+    ("gemm_amx", {}),
+    ("gemv", {}),
+    ("gemv", {"N": 4, "K": 32, "CORES": 1}),
+    ("bmm_gelu", {}),
+    ("conv3x3", {}),
+    ("projection_amx", {}),
+]
+
+
+def loaded(name, consts):
+    return load_source(str(PROGRAMS / f"{name}.py"), None, consts)
+
+
+def constants(name, consts):
+    scope = {}
+    exec((PROGRAMS / f"{name}.py").read_text().partition("@module")[0], scope)
+    return SimpleNamespace(**{**scope, **consts})
+
+
+def drawn(types, seed=0):
+    """Normal floats, and integers over their whole range."""
+    made = inputs({n: t for n, t in types.items() if t.dtype.is_float}, seed)
+    stream = torch.Generator().manual_seed(seed)
+    for name, type in types.items():
+        if not type.dtype.is_float:
+            dtype = torch_dtype(type.dtype)
+            info = torch.iinfo(dtype)
+            made[name] = torch.randint(
+                info.min, info.max + 1, type.shape, generator=stream, dtype=dtype
+            )
+    return made
+
+
+def run(found, model, threads=0):
+    built = build(found, ("-O1",), model)
+    given = drawn({a.name: a for a in built.source.arguments if a.role != "out"})
+    kernel = Compiled(built, threads)
+    kernel.weights = {a.name: given[a.name] for a in built.source.arguments if a.role == "weight"}
+    outs = kernel(*(given[a.name] for a in built.source.arguments if a.role == "in"))
+    return given, outs if isinstance(outs, tuple) else (outs,)
+
+
+def lacks(found):
+    return bool(missing(found.module.target.load().capabilities))
+
+
+@pytest.mark.parametrize(("name", "consts"), CASES, ids=str)
+def test_a_product_is_right(name, consts):
+    found = loaded(name, consts)
+    given, outs = run(found, lacks(found))
+    for out, want in zip(outs, REFERENCES[name](given, constants(name, consts)), strict=True):
+        assert not misses(out, want)
+
+
+@pytest.mark.parametrize("name", ["gemm_avx2", "gemm_avx512", "gemm_bf16", "gemm_int8"])
+def test_the_model_gives_the_instruction_s_bits(name):
+    found = loaded(name, {})
+    if lacks(found):
+        pytest.skip("this machine lacks the instruction")
+    _, real = run(found, False)
+    _, model = run(found, True)
+    for a, b in zip(real, model, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_the_evaluator_agrees(name):
+    found = loaded(name, {})
+    entry = found.module.funcs[found.module.entry]
+    given = drawn({p.name: p.tensor for p in entry.params})
+    weights = {n: given[n] for n in entry.weights}
+    args = [given[p.name] for p in entry.params if p.name not in entry.weights]
+    outs = evaluate(found.module, found.module.entry, args, weights)
+    for out, want in zip(outs, REFERENCES[name](given, constants(name, {})), strict=True):
+        assert not misses(out, want)

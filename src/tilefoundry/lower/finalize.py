@@ -30,14 +30,14 @@ def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
     kernels: dict[str, PrimFunc] = {}
     findings: list[Diag] = []
     for name, kernel in program.kernels.items():
-        accept(kernel)
+        undecided = accept(kernel)
         report = analyze(replace(loaded, func=name), [MEMORY], {}, None)
         lines = [line.text() for line in report.head]
         notes = [line for line in lines if line.split(" ", 1)[0] in HEAD]
         for finding in report.findings:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
-        notes += [*banks.notes(kernel), *drains.notes(kernel)]
+        notes += [*banks.notes(kernel), *drains.notes(kernel), *undecided]
         findings += report.findings
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings

@@ -15,7 +15,12 @@ from tilefoundry.verify.roles import layout
 
 
 def verify(func: PrimFunc) -> tuple[Finding, ...]:
-    """Everything that is wrong with a kernel; nothing if it is accepted.
+    """Everything that is wrong with a kernel; nothing if it is accepted."""
+    return tuple(judge(func))
+
+
+def judge(func: PrimFunc) -> Findings:
+    """What is wrong with a kernel, with notes of what was not decided.
 
     The plan and the participants are judged as they stand, device memory by enumerating all
     windows, synchronisation by running one block of each kind on an abstract machine.
@@ -30,13 +35,13 @@ def verify(func: PrimFunc) -> tuple[Finding, ...]:
     device.check(kernel, findings, compiler)
     differ.check(kernel, findings)
     meetings.check(kernel, findings)
-    for block in classes(kernel, compiler):
+    for block in classes(kernel, compiler, findings):
         try:
             Machine(kernel, block, overlaps, findings, compiler).run()
         except TooLarge:
             findings.add("sync-undecided", None, None, "too many statements to follow",
                          "verify it with fewer trips")  # fmt: skip
-    return tuple(findings)
+    return findings
 
 
-__all__ = ["FAMILIES", "Finding", "Place", "verify"]
+__all__ = ["FAMILIES", "Finding", "Place", "judge", "verify"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tilefoundry.diag import Diag, Refusal
 from tilefoundry.tir.plans import unmet
 from tilefoundry.tir.program import PrimFunc
-from tilefoundry.verify import FAMILIES, verify
+from tilefoundry.verify import FAMILIES, judge
 
 
-def accept(func: PrimFunc) -> None:
+def accept(func: PrimFunc) -> tuple[str, ...]:
     """Refuses a kernel that does not verify, with every finding: each issue against its
     instruction's contract, with the buffers as they lie, then synchronisation and plan.
 
     Capacity refuses nothing here: it is a finding of the memory analysis, and a build's
-    refusal.
+    refusal. Returns lines for the head of the TIR: what was not decided, neither way.
     """
     diags: list[Diag] = []
     for issue, clause in unmet(func):
@@ -25,7 +25,8 @@ def accept(func: PrimFunc) -> None:
             "fix": clause.fix or "see `tilefoundry schedule facts` for the whole contract",
         }
         diags.append(Diag("contract-unmet", issue.span or func.span, fields))
-    for found in verify(func):
+    judged = judge(func)
+    for found in judged:
         if found.code == "smem-capacity":
             continue
         place = found.second or found.first
@@ -41,3 +42,4 @@ def accept(func: PrimFunc) -> None:
         diags.append(Diag("tir-unverified", place.span if place else func.span, fields))
     if diags:
         raise Refusal(*diags)
+    return judged.notes

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tilefoundry.ir.expr import Expr, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.tir.program import For, Stmt, When, With
+from tilefoundry.verify.finding import Findings
 from tilefoundry.verify.numbers import Compiler, Env
 from tilefoundry.verify.roles import UNIT, Layout, control, coordinate
 
@@ -15,7 +16,7 @@ KINDS = 16
 ROUNDS = (0, 1, 2)
 
 
-def classes(layout: Layout, compiler: Compiler) -> list[Mapping[str, int]]:
+def classes(layout: Layout, compiler: Compiler, findings: Findings) -> list[Mapping[str, int]]:
     """One block of each kind. Two blocks are of a kind if the loops, tests, slots and
     parities that depend on the block agree in the first rounds, and all trip counts do."""
     outer = [c for c in layout.coords if c.axis is not None and c.axis.level != UNIT]
@@ -32,8 +33,12 @@ def classes(layout: Layout, compiler: Compiler) -> list[Mapping[str, int]]:
         key = (tuple(layout.inside(s.mesh, block) for s in scopes), program.key(env))
         kinds.setdefault(key, block)
     found = list(kinds.values())
+    if len(found) <= KINDS:
+        return found
+    findings.note(f'undecided blocks={len(found) - KINDS} property="synchronisation" '
+                  f"kinds={len(found)} run={KINDS}")  # fmt: skip
     half = KINDS // 2
-    return found if len(found) <= KINDS else [*found[:half], *found[-half:]]
+    return [*found[:half], *found[-half:]]
 
 
 def _scopes(layout: Layout) -> list[With]:

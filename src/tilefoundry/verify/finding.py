@@ -59,15 +59,24 @@ class Finding:
 
 
 class Findings:
-    """Findings in order of discovery, each said once."""
+    """Findings in order of discovery, each said once, and what was not decided."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], Finding] = {}
+        self._notes: dict[str, None] = {}
 
     def add(self, code: str, first: Place | None, second: Place | None, missing: str,
             fix: str) -> None:  # fmt: skip
         assert code in FAMILIES, code
         self._found.setdefault((code, first, second), Finding(code, first, second, missing, fix))
+
+    def note(self, line: str) -> None:
+        """Something that was not decided, neither way, as a line for the head of the TIR."""
+        self._notes.setdefault(line)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._found.values())

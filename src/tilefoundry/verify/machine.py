@@ -20,7 +20,7 @@ from tilefoundry.verify.finish import finish
 from tilefoundry.verify.memory import Memory, Unit
 from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
-from tilefoundry.verify.state import DIMS, Knowledge, Meeting, Phase, Ready
+from tilefoundry.verify.state import DIMS, Knowledge, Meeting, Phase, Ready, TooLarge
 from tilefoundry.verify.trips import Cut, cuts, iterations
 from tilefoundry.verify.warpgroup import Warpgroup
 
@@ -28,10 +28,6 @@ Process: TypeAlias = Iterator[tuple[Ready, Site]]
 Op: TypeAlias = Callable[[Knowledge], Process | None]
 EVENTS = 400_000
 """Statements that one run may execute before it is called too large."""
-
-
-class TooLarge(Exception):
-    """The run has executed more statements than :data:`EVENTS`."""
 
 
 class Machine:

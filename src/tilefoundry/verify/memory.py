@@ -16,11 +16,14 @@ from tilefoundry.verify.state import (
     PLAIN,
     WGMMA,
     Knowledge,
+    TooLarge,
 )
 from tilefoundry.verify.touch import Box, Touch, apart, meet, separate, within
 
 Unit: TypeAlias = tuple[Buffer, int]
 SIZES = (1, WARP, WARPGROUP)
+PAIRS = 2_000_000
+"""Pairs of accesses that one run may compare before it is called too large."""
 ADVICE = {
     "sync-race": "hand over by a barrier after the first and before the second",
     "sync-proxy": "fence_proxy by the threads of the first, before they hand over",
@@ -84,6 +87,7 @@ class Memory:
         self.spoilt: dict[Unit, Access] = {}
         self.filled: dict[Unit, set[Box]] = {}
         self._apart: dict[tuple[object, ...], bool] = {}
+        self.pairs = 0
 
     def access(self, new: Access, slot: int, who: Knowledge, elected: bool) -> None:
         """Check ``new`` against what was done before, and remember it."""
@@ -95,6 +99,9 @@ class Memory:
             # device memory may have been written by another block
             unwritten(self.findings, new.site, new.touch)
         held = self.held.setdefault(unit, [])
+        self.pairs += len(held)
+        if self.pairs > PAIRS:
+            raise TooLarge
         kept: list[Access] = []
         for old in held:
             if (

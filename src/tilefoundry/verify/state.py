@@ -32,6 +32,10 @@ DIMS = 9
 """Dimensions of one role; those from ``OWN`` on are known to its elected thread first."""
 
 
+class TooLarge(Exception):
+    """The run takes more work than is done for one kernel."""
+
+
 def join(into: Clock, other: Clock) -> None:
     into[:] = map(max, into, other)
 
@@ -197,5 +201,6 @@ __all__ = [
     "Meeting",
     "Phase",
     "Ready",
+    "TooLarge",
     "join",
 ]

@@ -1,22 +1,33 @@
-"""Proof, without enumeration, that the windows of one statement tile their buffer.
+"""Proof, without enumeration, of which block touches an element through a view.
 
-A start is read as a sum of *digits*: coordinates, loop variables, and floor divisions and
-remainders of them, times constants. If along every axis the digits and the window itself
-form a mixed radix (each weight is the product of what lies below), if all digits of a
-variable that is taken apart are used once, and if every block axis is among them, then no
-two executions write the same element; if the radices multiply to the extents, every element
-is written.
+An index is read as a sum of *digits*: coordinates, loop variables, variables of the view, and
+floor divisions and remainders of them, times constants. If along every axis the digits form a
+mixed radix (each weight is the product of what lies below), if all digits of a variable that
+is taken apart are used once, and if every block axis is among them, then an element tells the
+block that touches it; if the radices multiply to the extents, every element is touched.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
-from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, Mod, Sym, evaluate, symbols
+from tilefoundry.ir.expr import (
+    Atom,
+    Dim,
+    Expr,
+    FloorDiv,
+    IterVar,
+    Mod,
+    Sym,
+    evaluate,
+    substitute,
+    symbols,
+)
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.tir.program import For, Stmt, View, When, With
-from tilefoundry.verify.roles import UNIT, Layout, window_axes
+from tilefoundry.verify.roles import UNIT, Layout
 
 Digit: TypeAlias = tuple[Sym, int, int | None]
 """(symbol, inner, extent): symbol // inner % extent; None: the rest."""
@@ -24,58 +35,119 @@ Digit: TypeAlias = tuple[Sym, int, int | None]
 
 @dataclass
 class Sources:
-    """The symbols that may stand in a start, with their extents; ``axes`` are block axes that
-    some symbol or test stands for."""
+    """The symbols that may stand in an index, with their extents; ``passing`` are axes of
+    which one coordinate, given here, passes a test."""
 
     extents: dict[Sym, int]
     steps: dict[Sym, int]
-    axes: set[Axis]
+    passing: dict[Axis, int]
 
 
-def tiles(layout: Layout, around: tuple[Stmt, ...], view: View, partner: View | None,
-          whole: bool) -> bool:  # fmt: skip
-    """No two blocks write the same element through ``view``; with ``whole`` also: every
-    element is written."""
-    axes = window_axes(view)
+@dataclass(frozen=True)
+class Tiling:
+    """``owner``: how an element tells its block; equal of two views, they touch each element
+    in the same block. ``covers``: every element of the buffer is touched."""
+
+    owner: frozenset[tuple[object, ...]]
+    covers: bool
+
+
+def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
+          partner: View | None) -> Tiling | None:  # fmt: skip
+    """How the blocks share the buffer through ``view``, None if that cannot be shown."""
     scope = next((s.mesh for s in reversed(around) if isinstance(s, With)), Mesh())
     outer = [a for a in scope.axes if a.level != UNIT]
-    held = _held_axes(partner, view)
     sources = _sources(around, outer)
-    if axes is None or sources is None or not layout.covers(scope):
-        return False
+    if sources is None or not layout.covers(scope):
+        return None
+    own = dict(zip(view.vars, view.shape, strict=True))
+    sources.extents |= own
     used: dict[Sym, list[Digit]] = {}
-    for (start, axis), extent in zip(axes, view.buffer.shape, strict=True):
-        size = 1 if axis is None else view.shape[axis]
-        digits = _digits(start, sources)
-        if digits is None:
-            return False
-        reached = size
-        for weight, digit in sorted(digits, key=lambda d: d[0]):
-            count = _count(digit, sources)
-            if count is None or weight != reached:
-                return False
-            reached *= count
+    owner: set[tuple[object, ...]] = {("test", *x) for x in sources.passing.items()}
+    covers = 0 not in sources.extents.values()
+    for n, (x, extent) in enumerate(zip(view.index, view.buffer.shape, strict=True)):
+        found = _radix(x, sources)
+        if found is None:
+            return None
+        base, digits, reached = found
+        covers = covers and not base and reached >= extent
+        for weight, digit in digits:
             used.setdefault(digit[0], []).append(digit)
-        if reached > extent or (whole and reached != extent):
-            return False
-    for sym, digits in used.items():
-        if not _complete(digits, sources.extents[sym]):
-            return False
-    seen = {s.axis for s in used if isinstance(s, Coord)} | held | sources.axes
-    for sym in used:
-        seen |= _behind(around, sym)
-    return all(a in seen for a in outer if a.extent > 1)
+            axis, dealt = _behind(around, digit[0])
+            covers = covers and axis not in sources.passing
+            if axis in outer:
+                count = _count(digit, sources)
+                owner.add((n, base, weight, count, axis, dealt, *digit[1:]))
+    if not all(_complete(digits, sources.extents[sym]) for sym, digits in used.items()):
+        return None
+    held: frozenset[Axis] = frozenset()
+    if all(v in used or extent == 1 for v, extent in own.items()):
+        held = _held_axes(partner, view)
+    if any(a.extent > 1 for a in held & frozenset(outer)):
+        assert partner is not None
+        names = (view.buffer.shape, partner.buffer.layout, _plain(view))
+        owner.add(("held", *names))
+    seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
+    return Tiling(frozenset(owner), covers) if seen.issuperset(
+        a for a in outer if a.extent > 1) else None  # fmt: skip
 
 
-def _held_axes(partner: View | None, view: View) -> set[Axis]:
+def box_of(view: View) -> tuple[tuple[Dim, int], ...] | None:
+    """Per buffer axis (start, extent) if the view touches exactly a box, each element once."""
+    sources = Sources(dict(zip(view.vars, view.shape, strict=True)), {}, {})
+    zero: dict[Sym, Dim] = dict.fromkeys(view.vars, 0)
+    used: dict[Sym, list[Digit]] = {}
+    out: list[tuple[Dim, int]] = []
+    for x in view.index:
+        start = substitute(x, zero)
+        found = _radix(x - start, sources)
+        if found is None:
+            return None
+        for _, digit in found[1]:
+            used.setdefault(digit[0], []).append(digit)
+        out.append((start, found[2]))
+    whole = all(_complete(d, sources.extents[sym]) for sym, d in used.items())
+    return tuple(out) if whole else None
+
+
+def _radix(x: Dim, sources: Sources) -> tuple[int, list[tuple[int, Digit]], int] | None:
+    """(constant, digits with their weights, least first, product of the radices) of an index,
+    None if its digits form no mixed radix."""
+    found = _digits(x, sources)
+    if found is None:
+        return None
+    base, digits = found
+    digits.sort(key=lambda d: d[0])
+    reached = 1
+    for weight, digit in digits:
+        count = _count(digit, sources)
+        if count is None or weight != reached:
+            return None
+        reached *= count
+    return base, digits, reached
+
+
+def _plain(view: View) -> tuple[tuple[int, ...], tuple[Dim, ...]]:
+    """A view up to the names of its variables."""
+    names: dict[Sym, Dim] = {v: _name(n, e).expr() for n, (v, e)
+                             in enumerate(zip(view.vars, view.shape, strict=True))}  # fmt: skip
+    return view.shape, tuple(substitute(x, names) for x in view.index)
+
+
+@cache
+def _name(number: int, extent: int) -> IterVar:
+    return IterVar(f"v{number}", 0, extent - 1)
+
+
+def _held_axes(partner: View | None, view: View) -> frozenset[Axis]:
     """Mesh axes over which the register side is split: their units hold different elements."""
     if partner is None or partner.buffer.layout is None or not partner.is_whole:
-        return set()
-    return {a for a in partner.buffer.layout.split_axes if view.shape == partner.shape}
+        return frozenset()
+    return frozenset(a for a in partner.buffer.layout.split_axes if view.shape == partner.shape)
 
 
 def _sources(around: tuple[Stmt, ...], outer: list[Axis]) -> Sources | None:
-    found = Sources({}, {}, set())
+    found = Sources({}, {}, {})
     for stmt in around:
         if isinstance(stmt, With):
             for a in stmt.mesh.axes:
@@ -86,10 +158,9 @@ def _sources(around: tuple[Stmt, ...], outer: list[Axis]) -> Sources | None:
                 return None
             found.extents[stmt.var], found.steps[stmt.var] = trips
         elif isinstance(stmt, When):
-            axis = _single(stmt.test)
-            if axis is None:
+            single = _single(stmt.test)
+            if single is None or found.passing.setdefault(*single) != single[1]:
                 return None
-            found.axes.add(axis)
     return found
 
 
@@ -105,13 +176,15 @@ def _trips(loop: For) -> tuple[int, int] | None:
     return (stop, 1) if axis is not None and axis.extent == step else None
 
 
-def _behind(around: tuple[Stmt, ...], sym: Sym) -> set[Axis]:
-    """The axis over which a loop's values are dealt."""
+def _behind(around: tuple[Stmt, ...], sym: Sym) -> tuple[Axis | None, bool]:
+    """The axis whose coordinate a symbol is, or over which a loop's values are dealt; whether
+    it is a loop."""
+    if isinstance(sym, Coord):
+        return sym.axis, False
     for stmt in around:
         if isinstance(stmt, For) and stmt.var is sym:
-            axis = _coordinate(stmt.start)
-            return {axis} if axis is not None else set()
-    return set()
+            return _coordinate(stmt.start), True
+    return None, False
 
 
 def _coordinate(x: Dim) -> Axis | None:
@@ -122,22 +195,23 @@ def _coordinate(x: Dim) -> Axis | None:
     return None
 
 
-def _single(test: Dim) -> Axis | None:
-    """The axis of which exactly one coordinate passes the test."""
+def _single(test: Dim) -> tuple[Axis, int] | None:
+    """The axis of which exactly one coordinate passes the test, and that coordinate."""
     used = list(symbols(test)) if isinstance(test, Expr) else []
     if len(used) != 1 or not isinstance(used[0], Coord) or used[0].axis is None:
         return None
-    passing = sum(evaluate(test, {used[0]: n}) > 0 for n in range(used[0].axis.extent))
-    return used[0].axis if passing == 1 else None
+    axis = used[0].axis
+    passing = [n for n in range(axis.extent) if evaluate(test, {used[0]: n}) > 0]
+    return (axis, passing[0]) if len(passing) == 1 else None
 
 
-def _digits(start: Dim, sources: Sources) -> list[tuple[int, Digit]] | None:
-    """The start as weights and digits, None if it is no such sum."""
+def _digits(x: Dim, sources: Sources) -> tuple[int, list[tuple[int, Digit]]] | None:
+    """The index as a constant, and weights with digits; None if it is no such sum."""
     out: list[tuple[int, Digit]] = []
-    for mono, coef in start.terms if isinstance(start, Expr) else (((), start),):
+    base = 0
+    for mono, coef in x.terms if isinstance(x, Expr) else (((), x),):
         if not mono:
-            if coef:
-                return None
+            base += coef
             continue
         digit = _digit(mono[0], sources) if len(mono) == 1 and coef > 0 else None
         if digit is None:
@@ -154,7 +228,7 @@ def _digits(start: Dim, sources: Sources) -> list[tuple[int, Digit]] | None:
                 return None
         if sources.extents[sym] > 1:
             out.append((coef, (sym, inner, extent)))
-    return out
+    return base, out
 
 
 def _digit(atom: Atom, sources: Sources) -> Digit | None:
@@ -193,4 +267,4 @@ def _complete(digits: list[Digit], total: int) -> bool:
     return reached == total
 
 
-__all__ = ["tiles"]
+__all__ = ["Tiling", "box_of", "tiles"]

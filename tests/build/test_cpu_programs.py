@@ -15,7 +15,7 @@ from tilefoundry.build.call import Compiled
 from tilefoundry.lang.load import load_source
 
 PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
-FAST = ("-O2",)
+FAST = ("-O1",)
 
 CASES = [
     ("chain", {}),
@@ -30,6 +30,7 @@ CASES = [
     ("layernorm", {"DTYPE": "bf16", "ROWS": 2, "COLS": 17, "CORES": 1, "VECS": 1}),
     ("total", {}),
     ("total", {"DTYPE": "bf16", "N": 7, "CORES": 4, "LANES": 4}),
+    ("total", {"N": 1, "CORES": 1}),
     ("activations", {}),
     ("activations", {"DTYPE": "bf16", "N": 5, "LANES": 2}),
 ]

@@ -159,11 +159,12 @@ def partial_moved(args: Iterable[TensorType | None]) -> tuple[Partial, ...]:
 def partial_summed(
     op: str, args: Sequence[TensorType | None], span: Span | None
 ) -> tuple[Partial, ...]:
-    """Addition: both operands partial sums on the same axes, or none."""
-    held = [set(arg.partial) for arg in args if arg is not None]
+    """Addition: both operands partial sums on the same axes, or none. The one term of an axis
+    of one unit is the whole."""
+    given = [arg for arg in args if arg is not None]
+    held = [{p for p in arg.partial if p[0].extent > 1} for arg in given]
     if held and all(h == held[0] for h in held) and all(k == "sum" for _, k in held[0]):
-        first = next(a for a in args if a is not None)
-        return first.partial
+        return tuple(dict.fromkeys(p for arg in given for p in arg.partial))
     return refuse_partial(op, args, span)
 
 

@@ -16,6 +16,7 @@ from programs_cpu.products import REFERENCES
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
 from tilefoundry.build.machine import missing
+from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 from tilefoundry.ops.base import torch_dtype
@@ -103,3 +104,27 @@ def test_the_evaluator_agrees(name):
     outs = evaluate(found.module, found.module.entry, args, weights)
     for out, want in zip(outs, REFERENCES[name](given, constants(name, {})), strict=True):
         assert not misses(out, want)
+
+
+BROKEN = [
+    # weights as they come, [N, K]: neighbours of a row of X are K apart
+    ("projection_amx", "(64, (K * 64, 1))", "(1, (K * 64, K))", "T.apple.amx.Ldx"),
+    # activations as they come, [M, K]
+    ("projection_amx", "((K * 32, 1), 32)", "((K * 32, K), 1)", "T.apple.amx.Ldy"),
+    # B row by row: neighbours along k are a row apart
+    ("gemm_bf16", "((2 * NR, 1), (K * NR, 2))", "((2 * NR, NR), (K * NR, 1))", "DpBf16Ps"),
+    ("gemm_int8", "((4 * NR, 1), (K * NR, 4))", "((4 * NR, NR), (K * NR, 1))", "DpBusd"),
+    ("gemm_amx", "((2 * BN, 1), (K * BN, 2))", "((2 * BN, BN), (K * BN, 1))", "TileLoad"),
+]
+
+
+@pytest.mark.parametrize(("name", "packed", "broken", "says"), BROKEN)
+def test_an_operand_that_is_not_packed_is_refused(name, packed, broken, says, tmp_path):
+    text = (PROGRAMS / f"{name}.py").read_text()
+    assert text.count(packed) == 1
+    (tmp_path / "broken.py").write_text(text.replace(packed, broken))
+    with pytest.raises(Refusal) as refused:
+        load_source(str(tmp_path / "broken.py"), None, {})
+    first = refused.value.diags[0]
+    assert first.code == "contract-unmet"
+    assert says in first.text()

@@ -12,10 +12,6 @@ ABSENT: dict[str, tuple[str, str]] = {
         "The same answers over the Model Context Protocol.",
         "the command itself with --json",
     ),
-    "measure": (
-        "How long it takes, interleaved with its rival, against the physical floor.",
-        "time the twin in your own script, and compare with `tilefoundry analyze --roofline`",
-    ),
     "profile": (
         "Where the time goes, by line and decision.",
         "`tilefoundry analyze --compute-cost --memory --roofline`",

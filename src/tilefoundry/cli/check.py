@@ -42,7 +42,7 @@ class Ordered(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _kept(name: str, metavar: str, help: str) -> Any:
+def kept(name: str, metavar: str, help: str) -> Any:
     """An option whose values are taken in order by :class:`Ordered`."""
     return click.option(
         name, f"kept_{name[2:]}", metavar=metavar, help=help, multiple=True, expose_value=False
@@ -89,12 +89,12 @@ def _kept(name: str, metavar: str, help: str) -> Any:
 @click.option("--built", is_flag=True,
               help="The candidate is the kernel that `build` makes of SOURCE, run on this machine."
               )  # fmt: skip
-@_kept("--out", "OUTPUT", "The output that the next --fn judge: output, output[i] or '*'.")
-@_kept("--fn", "NAME", "A predicate on that output: " + " ".join(PARAMETERS) + ".")
-@_kept("--atol", "X", "Bound of the preceding allclose: |got - expected| <= atol + rtol*|expected|")
-@_kept("--rtol", "X", "The other bound of the preceding allclose.")
-@_kept("--max", "X", "Bound of the preceding rel_l2, max_abs, max_rel or ulp.")
-@_kept("--min", "X", "Bound of the preceding cosine.")
+@kept("--out", "OUTPUT", "The output that the next --fn judge: output, output[i] or '*'.")
+@kept("--fn", "NAME", "A predicate on that output: " + " ".join(PARAMETERS) + ".")
+@kept("--atol", "X", "Bound of the preceding allclose: |got - expected| <= atol + rtol*|expected|")
+@kept("--rtol", "X", "The other bound of the preceding allclose.")
+@kept("--max", "X", "Bound of the preceding rel_l2, max_abs, max_rel or ulp.")
+@kept("--min", "X", "Bound of the preceding cosine.")
 @click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda[:N]",
               help="Where both computations run.")  # fmt: skip
 @dim_option

@@ -70,14 +70,17 @@ class About:
     file: str
     module: str
     func: str
+    kernel: bool = False
+    """What is called is the HIR's own kernel."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> About:
         try:
-            twin, *words = (record[field.name] for field in fields(cls))
+            twin, *words, kernel = (record[field.name] for field in fields(cls))
         except KeyError as error:
             raise Malformed(f"a description without its {error}") from None
-        return cls(twin is True, *map(str, words))
+        name, file, module, func = map(str, words)
+        return cls(twin is True, name, file, module, func, kernel is True)
 
 
 class Session:
@@ -155,8 +158,8 @@ class Session:
             version("torch"),
             self.seed,
             RANDOM_DRAWS if files is None else FILE_RUNS,
-            {_near(path): _sha256(path) for path in (request.path, about.file)},
-            _reference(request, f"{_near(about.file)}:{about.module}"),
+            {near(path): sha256(path) for path in (request.path, about.file)},
+            _reference(request, f"{near(about.file)}:{about.module}"),
             weights.record(),
             tensors,
             rows,
@@ -326,11 +329,11 @@ def _reference(request: Request, source: str) -> dict[str, str]:
     }
 
 
-def _near(path: str) -> str:
+def near(path: str) -> str:
     """A path as seen from here: relative where it lies below."""
     from_here = os.path.relpath(path)
     return path if from_here.startswith(os.pardir) else from_here
 
 
-def _sha256(path: str) -> str:
+def sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -19,6 +19,7 @@ from typing import Any
 import tilefoundry
 from tilefoundry.diag import Diag, Refusal, refuse
 from tilefoundry.judge.channel import TYPES, receive, send, write_outputs
+from tilefoundry.judge.measure.stage import Stage
 
 OURS = str(Path(tilefoundry.__file__).parent)
 POISON_BLOCKS = 2
@@ -56,7 +57,7 @@ def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> 
         sys.stderr.write(line)
 
 
-class Program:
+class Program(Stage):
     """The loaded program and its tensors."""
 
     loaded: Any
@@ -80,12 +81,13 @@ class Program:
         return {"torch": torch.__version__}
 
     def load(
-        self, file: str, selector: str | None, consts: Mapping[str, Any], form: str
+        self, file: str, selector: str | None, consts: Mapping[str, Any], form: str = ""
     ) -> dict[str, Any]:
         """Execute the author's file; answers where the module stands that it is about.
 
         ``form``: what is called is the program's lowering, interpreted (``tir``), or its
-        kernel, compiled (``kernel``); empty for what the file itself says.
+        kernel, compiled (``kernel``); ``timed``: a twin as it is, of an HIR the kernel;
+        empty for what the file itself says.
         """
         from tilefoundry.judge.signature import source_of
         from tilefoundry.lang.load import load_source
@@ -96,6 +98,8 @@ class Program:
             refuse("function-unstated", module.span, module=module.name, func="none",
                    known=" ".join(module.funcs) or "none")  # fmt: skip
         cls, twin = self.loaded.cls, self.loaded.is_twin
+        if form == "timed":
+            form = "" if twin else "kernel"
         if form:
             if twin:
                 option = "lowered" if form == "tir" else "built"
@@ -108,6 +112,7 @@ class Program:
             "file": source_of(module),
             "module": module.__qualname__,
             "func": self.loaded.func,
+            "kernel": form == "kernel",
         }
 
     def _made(self, form: str) -> Any:

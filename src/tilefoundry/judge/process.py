@@ -36,13 +36,27 @@ ENDING = 5.0
 """Seconds in which the processes that a child leaves behind must be gone."""
 MARK = "TILEFOUNDRY_CHILD"
 """Variable by which the processes that a child starts are known: its temporary folder."""
-Role = Literal["candidate", "reference"]
+Role = Literal["candidate", "reference", "rival"]
+
+DIED: Mapping[Role, str] = {
+    "candidate": "check-candidate-died",
+    "reference": "check-reference-died",
+    "rival": "measure-rival-died",
+}
 
 
 class Child:
     """A process that runs an author's program, in a session and a folder of its own."""
 
-    def __init__(self, role: Role, folder: Path, seconds: float, device: str) -> None:
+    def __init__(
+        self,
+        role: Role,
+        folder: Path,
+        seconds: float,
+        device: str,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """``variables`` are set in its environment beside those that it inherits."""
         self.role: Role = role
         self.seconds = seconds
         self.left = seconds
@@ -58,7 +72,7 @@ class Child:
                 stderr=err,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=_environment(self.temporary),
+                env={**_environment(self.temporary), **(variables or {})},
             )
         self.doing = "starting"
         # Address space that a CUDA driver reserves is no memory used; only CPU runs are bounded.
@@ -95,10 +109,9 @@ class Child:
 
     def died(self, how: str) -> NoReturn:
         """Refuse a child that gave no answer, with its last words."""
-        code = "check-candidate-died" if self.role == "candidate" else "check-reference-died"
         raise Refusal(
             Diag(
-                code,
+                DIED[self.role],
                 None,
                 {"doing": self.doing, "how": how, "function": "the function"},
                 (*self._tail("stderr", self.words[1]), *self._tail("stdout", self.words[0])),

@@ -107,18 +107,18 @@ class Report:
         """The record as lines ``# family key=value ...``."""
         head = self.record()
         keys = ("verdict", "source", "function", "candidate", "device", "torch", "seed", "runs")
-        lines = [_line("check", {key: head[key] for key in keys})]
+        lines = [line("check", {key: head[key] for key in keys})]
         lines += [
-            _line("source", {"file": f, "sha256": digest}) for f, digest in self.sources.items()
+            line("source", {"file": f, "sha256": digest}) for f, digest in self.sources.items()
         ]
-        lines.append(_line("reference", self.reference))
+        lines.append(line("reference", self.reference))
         if self.weights:
             weights = dict(self.weights)
             notes = [weights.pop("note")] if "note" in weights else []
-            lines.append(_line("weights", weights) + _notes(notes))
+            lines.append(line("weights", weights) + _notes(notes))
         for held in self.tensors:
             record = held.record() | {"shape": spell(held.tensor.shape)}
-            lines.append(_line(str(record.pop("part")), record))
+            lines.append(line(str(record.pop("part")), record))
         for row in self.rows:
             record = row.record()
             bounds = record.pop("bounds")
@@ -126,8 +126,8 @@ class Report:
             assert isinstance(bounds, dict) and isinstance(notes, list)
             if row.finding.index is not None:
                 record |= {"got": row.finding.spelled[0], "expected": row.finding.spelled[1]}
-            line = {"output": record.pop("output"), "fn": record.pop("fn"), **bounds, **record}
-            lines.append(_line("check", line) + _notes(notes))
+            fields = {"output": record.pop("output"), "fn": record.pop("fn"), **bounds, **record}
+            lines.append(line("check", fields) + _notes(notes))
         return "\n".join(lines)
 
 
@@ -135,7 +135,8 @@ def _notes(notes: Sequence[object]) -> str:
     return "".join(f"\n#   note: {note}" for note in notes)
 
 
-def _line(family: str, values: Mapping[str, object]) -> str:
+def line(family: str, values: Mapping[str, object]) -> str:
+    """``# family key=value ...``; words with a space are quoted."""
     words = [f"{key}={_word(value)}" for key, value in values.items() if value != {}]
     return " ".join([f"# {family}", *words])
 

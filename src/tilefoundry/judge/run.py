@@ -46,7 +46,7 @@ class Runner:
             out = open.enter_context(path.open("x+b"))
             doing = f"running {self.signature.func}"
             answer = self.child.ask("run", doing, inputs=places, out=str(path), poison=list(poison))
-            self._hold_form(answer, list(inputs))
+            self.hold_form(answer, list(inputs))
             changed = [name for name, file in files.items() if not _holds(file, inputs[name])]
             if changed:
                 names = ", ".join(f"input {name}" for name in changed)
@@ -87,7 +87,7 @@ class Runner:
             names = ", ".join(f"weight {name}" for name in changed)
             refuse("check-inputs-mutated", None, names=names)
 
-    def _hold_form(self, answer: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    def hold_form(self, answer: Mapping[str, Any], inputs: Sequence[str]) -> None:
         """Refuse what the child itself found wrong with the outputs of its twin."""
         outputs = [declared.name for declared in self.signature.outputs]
         names = [*(f"input {n}" for n in inputs), *(f"weight {n}" for n in self.weights.places)]

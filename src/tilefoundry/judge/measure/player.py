@@ -1,0 +1,216 @@
+"""One side of a measurement in one process: verified, warmed up, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tilefoundry.judge.channel import Malformed, read_outputs
+from tilefoundry.judge.measure.clock import Batch, Overhead, Reading, hold, overhead, read
+from tilefoundry.judge.measure.statistics import calls_for, steady
+from tilefoundry.judge.process import Child
+from tilefoundry.judge.run import Runner
+from tilefoundry.judge.signature import Signature
+from tilefoundry.judge.tensor import RawTensor, place
+from tilefoundry.judge.weights import Weights
+
+BATCH_SECONDS = 0.01
+MOST_CALLS = 200
+LEAD = 2
+"""Calls that bring data and code into the caches again, before those that count."""
+WARM_SECONDS = 3.0
+"""Time after which a process that does not become steady is measured as it is."""
+EMPTY, EMPTY_CALLS, EMPTY_COLD = 15, 33, 5
+Clock = Callable[[int], Reading]
+
+
+class Fresh:
+    """A set of inputs that changes by one element before each call.
+
+    The value of another element of the same tensor takes its place: any value that may stand
+    in a tensor may stand there. Tensors of indices change only where they were drawn.
+    """
+
+    def __init__(self, inputs: Mapping[str, RawTensor], seed: Sequence[int], drawn: bool) -> None:
+        self.rng = np.random.default_rng(list(seed))
+        self.types = {name: (t.dtype, t.shape) for name, t in inputs.items()}
+        self.data = [np.array(t.flat) for t in inputs.values()]
+        floats = [n for n, t in enumerate(inputs.values()) if t.dtype.is_float and t.count > 1]
+        others = [n for n, t in enumerate(inputs.values()) if t.count > 1] if drawn else []
+        self.open = floats or others
+
+    def changes(self, calls: int) -> list[tuple[int, int, str]]:
+        """For each call: the tensor, the place in bytes, the new bytes; taken here too."""
+        made: list[tuple[int, int, str]] = []
+        for _ in range(calls):
+            if not self.open:
+                made.append((0, 0, ""))
+                continue
+            n = self.open[int(self.rng.integers(len(self.open)))]
+            flat = self.data[n]
+            to, source = (int(i) for i in self.rng.integers(flat.size, size=2))
+            flat[to] = flat[source]
+            made.append((n, to * flat.itemsize, flat[to : to + 1].tobytes().hex()))
+        return made
+
+    def now(self) -> dict[str, RawTensor]:
+        """The inputs as they are after the changes so far."""
+        return {
+            name: RawTensor(dtype, shape, flat.copy())
+            for (name, (dtype, shape)), flat in zip(self.types.items(), self.data, strict=True)
+        }
+
+
+class Player:
+    """A child that is timed; ``who`` is ``candidate`` or ``rival``."""
+
+    def __init__(
+        self,
+        who: str,
+        child: Child,
+        cpus: Sequence[int],
+        threads: int,
+        evict: Callable[[], None],
+        clock: Clock = read,
+    ) -> None:
+        self.who, self.child, self.clock = who, child, clock
+        child.ask("pin", "starting", cpus=list(cpus), threads=threads)
+        self.cost = self._overhead(evict)
+        self.runner: Runner | None = None
+        self.fresh: Fresh | None = None
+        self.batches: dict[str, list[Batch]] = {"cold": [], "warm": []}
+        self.cold: list[float] = []
+        self.warm: list[float] = []
+        self.least = float("inf")
+        self.calls = 1
+        self.warmup = 0
+        self.is_steady = False
+        self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
+
+    def _overhead(self, evict: Callable[[], None]) -> dict[str, Overhead]:
+        """Of cold and of warm batches, while no code of the author's is here yet."""
+        self._empty(1)  # imports
+        single = [self._empty(1) for _ in range(EMPTY)]
+        many = [self._empty(EMPTY_CALLS) for _ in range(EMPTY)]
+        cold: list[Batch] = []
+        for _ in range(EMPTY_COLD):
+            evict()
+            cold.append(self._empty(1))
+        warm = overhead(single, many)
+        return {"cold": Overhead(overhead(cold, many).request, warm.call), "warm": warm}
+
+    def _empty(self, calls: int) -> Batch:
+        changes = [(0, 4, "0000803f")] * calls
+        return self._asked("idle", "calling nothing", changes=changes)[0]
+
+    def _asked(self, what: str, doing: str, **request: Any) -> tuple[Batch, dict[str, Any]]:
+        before = self.clock(self.child.process.pid)
+        answer = self.child.ask(what, doing, **request)
+        taken = self.clock(self.child.process.pid).since(before)
+        times = answer.get("ns")
+        if "ns" in answer and not (
+            isinstance(times, list) and all(isinstance(t, int) and t >= 0 for t in times)
+        ):
+            self.child.died("it sent times of no known form")
+        return Batch(tuple(t / 1e9 for t in times or ()), taken), answer
+
+    def prepare(
+        self, signature: Signature, weights: Weights, device: str, folder: Path, fresh: Fresh
+    ) -> Runner:
+        """Give the process its weights; its inputs are staged by :meth:`stage`."""
+        self.runner = Runner(self.child, signature, weights, device, folder)
+        self.fresh = fresh
+        return self.runner
+
+    def stage(self, inputs: Mapping[str, RawTensor]) -> None:
+        """Give the process the inputs of its timed calls."""
+        assert self.runner is not None
+        folder = self.runner.folder
+        places = []
+        for n, tensor in enumerate(inputs.values()):
+            path = folder / f"{n}.staged"
+            path.write_bytes(tensor.view)
+            places.append(place(str(path), 0, tensor.dtype.name, tensor.shape))
+        self.child.ask("stage", "taking its inputs", inputs=places)
+        for used in folder.iterdir():
+            used.unlink()
+
+    def batch(self, calls: int, data: str, keep: bool = False) -> Batch:
+        """Times of ``calls`` calls; with ``keep`` the last one's results are kept to judge."""
+        assert self.runner is not None and self.fresh is not None
+        changes = self.fresh.changes(calls)
+        path = self.runner.folder / "timed.output"
+        if keep:
+            path.touch()
+        made, answer = self._asked(
+            "timed", f"timing {self.runner.signature.func}", changes=changes,
+            out=str(path) if keep else "",
+        )  # fmt: skip
+        self.runner.hold_form(answer, list(self.fresh.types))
+        if len(made.times) != calls:
+            self.child.died(f"it sent {len(made.times)} times of {calls} calls")
+        if keep:
+            with path.open("rb") as file:
+                try:
+                    found = read_outputs(file)
+                except Malformed as broken:
+                    self.child.died(f"it wrote {broken}")
+            path.unlink()
+            self.snapshots.append((self.fresh.now(), found))
+        else:
+            self.batches[data].append(made)  # writing results is no time of a call
+        return made
+
+    def warm_up(self) -> None:
+        """Call until medians of batches agree, and settle how many calls make a batch."""
+        figures: list[float] = []
+        used = 0.0
+        while not self.is_steady and used < WARM_SECONDS:
+            made = self.batch(self.calls + LEAD, "warm")
+            figures.append(median(made.times[LEAD:]))
+            used += max(made.taken.wall, 1e-4)
+            self.warmup += len(made.times)
+            self.calls = calls_for(BATCH_SECONDS, figures[-1], MOST_CALLS)
+            self.is_steady = steady(figures)
+        self.batches["warm"].clear()
+
+    def hold_clocks(self, threads: int) -> None:
+        """Refuse times that leave out what the parent's clocks show."""
+        for data, batches in self.batches.items():
+            hold(f"the {self.who}", batches, self.cost[data], threads)
+
+    def time_cold(self) -> None:
+        """One call on data that no cache holds: the caller has filled them before."""
+        self.cold.append(self.batch(1, "cold").times[0])
+
+    def time_warm(self) -> None:
+        """Calls on data that the last call used."""
+        made = self.batch(LEAD + self.calls, "warm")
+        self.warm.append(median(made.times[LEAD:]))
+        self.least = min(self.least, *made.times[LEAD:])
+
+
+def rounds(players: Sequence[Player], runs: int, evict: Callable[[], None], judged: int) -> None:
+    """``runs`` rounds: each side in turn, cold then warm; who begins alternates.
+
+    Only one side's processes run at a time. After round ``judged`` and after the last one
+    more timed call is made whose results are kept.
+    """
+    for player in players:
+        player.child.stop()
+    for number in range(runs):
+        order = players if number % 2 == 0 else players[::-1]
+        for player in order:
+            evict()
+            player.child.go()
+            player.time_cold()
+            player.time_warm()
+            if number in (judged, runs - 1):
+                player.batch(1, "warm", keep=True)
+            player.child.stop()
+    for player in players:
+        player.child.go()

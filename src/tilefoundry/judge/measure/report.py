@@ -1,0 +1,160 @@
+"""The answer of a measurement: one record, as lines that can be grepped and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilefoundry.judge.measure.floor import Floor
+from tilefoundry.judge.measure.statistics import Spread
+from tilefoundry.judge.report import Held, line
+from tilefoundry.judge.tensor import spell
+from tilefoundry.quantity import time_text
+
+
+@dataclass(frozen=True)
+class Side:
+    """Candidate or rival: figures in seconds of each round, cold and warm.
+
+    A cold figure is one call, a warm one the median of a batch of ``calls``; ``least`` is the
+    shortest warm call of all.
+    """
+
+    who: str
+    figures: Mapping[str, Sequence[float]]
+    data: Mapping[str, Spread]
+    processes: Mapping[str, Sequence[float]]
+    least: float
+    calls: Sequence[int]
+    warmup: Sequence[int]
+    steady: bool
+
+    def record(self) -> dict[str, object]:
+        return {
+            "who": self.who,
+            "seconds": {k: list(v) for k, v in self.figures.items()},
+            "data": {k: v.record() for k, v in self.data.items()},
+            "process_medians": {k: list(v) for k, v in self.processes.items()},
+            "least_call": self.least,
+            "calls": list(self.calls),
+            "warmup_calls": list(self.warmup),
+            "steady": self.steady,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole measurement."""
+
+    source: str
+    function: str
+    candidate: str
+    against: str
+    device: str
+    threads: int
+    processes: int
+    runs: int
+    seed: int | None
+    torch: str
+    sources: Mapping[str, str]
+    reference: Mapping[str, str]
+    weights: Mapping[str, object]
+    tensors: Sequence[Held]
+    worst: Mapping[tuple[str, str, str], tuple[float, str]]
+    draws: int
+    unset: Sequence[str]
+    libraries: Mapping[str, Mapping[str, str]]
+    clocks: Sequence[tuple[Sequence[float], str]]
+    sides: Sequence[Side]
+    ratio: Mapping[str, Spread]
+    floors: Mapping[str, Floor]
+    target: str
+
+    def _head(self) -> dict[str, object]:
+        names = ("source", "function", "candidate", "against", "device", "threads", "processes",
+                 "runs", "seed", "torch")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def record(self) -> dict[str, object]:
+        return {
+            **self._head(),
+            "sources": dict(self.sources),
+            "reference": dict(self.reference),
+            "weights": dict(self.weights),
+            "tensors": [held.record() for held in self.tensors],
+            "verified": [
+                {"who": who, "output": output, "fn": fn, "predicate": stated, "value": value}
+                for (who, output, fn), (value, stated) in self.worst.items()
+            ],
+            "unset": list(self.unset),
+            "libraries": {who: dict(said) for who, said in self.libraries.items()},
+            "clock_mhz": [{"mhz": list(mhz), "from": source} for mhz, source in self.clocks],
+            "sides": [side.record() for side in self.sides],
+            "ratio": {data: found.record() for data, found in self.ratio.items()},
+            "floor": {
+                data: {
+                    "target": self.target,
+                    "seconds": limit.time,
+                    "bounds": [b.record() for b in limit.bounds],
+                    "unknown": list(limit.lacks),
+                }
+                for data, limit in self.floors.items()
+            },
+        }
+
+    def text(self) -> str:
+        lines = [line("measure", {k: v for k, v in self._head().items() if v != ""})]
+        for side in self.sides:
+            for data, found in side.data.items():
+                lines.append(line("time", self._time(side, data, found)))
+        for data, found in self.ratio.items():
+            lines.append(
+                line("ratio", {"data": data, "rival/candidate": f"{found.median:.3f}",
+                               "low": f"{found.low:.3f}", "high": f"{found.high:.3f}",
+                               "rounds": found.count})
+            )  # fmt: skip
+        for data, limit in self.floors.items():
+            lines.append(line("floor", self._floor(data, limit)))
+        for (who, output, _), (value, stated) in self.worst.items():
+            lines.append(line("verified", {"who": who, "output": output, "fn": stated,
+                                           "worst": value}))  # fmt: skip
+        lines += [line("source", {"file": f, "sha256": d}) for f, d in self.sources.items()]
+        lines.append(line("reference", self.reference))
+        if self.weights:
+            lines.append(line("weights", self.weights))
+        for held in self.tensors:
+            record = held.record() | {"shape": spell(held.tensor.shape)}
+            lines.append(line(str(record.pop("part")), record))
+        for who, said in self.libraries.items():
+            lines += [line("library", {"who": who, "name": k, "says": v}) for k, v in said.items()]
+        before, after = self.clocks[0], self.clocks[-1]
+        mhz = {"before": [*before[0]], "after": [*after[0]], "from": before[1] or "unreadable"}
+        lines.append(line("clock_mhz", mhz))
+        if self.unset:
+            lines.append(line("unset", {"variables": list(self.unset)}))
+        return "\n".join(lines)
+
+    def _time(self, side: Side, data: str, found: Spread) -> dict[str, Any]:
+        each = {
+            "who": side.who, "data": data, "median": time_text(found.median),
+            "low": time_text(found.low), "high": time_text(found.high),
+            "min": time_text(found.least if data == "cold" else side.least),
+            "rounds": found.count,
+            "process_medians": [time_text(t) for t in side.processes[data]],
+        }  # fmt: skip
+        if data == "warm":
+            each |= {"calls": list(side.calls), "steady": "yes" if side.steady else "no"}
+        return each
+
+    def _floor(self, data: str, limit: Floor) -> dict[str, Any]:
+        each: dict[str, Any] = {"data": data, "target": self.target or "none"}
+        if limit.bounds:
+            first = limit.bounds[0]
+            reached = limit.time / self.sides[0].data[data].median
+            each |= {"resource": first.resource, "time": time_text(limit.time),
+                     "amount": first.amount, "unit": first.unit, "rate": first.rate,
+                     "origin": first.origin, "reached": f"{reached:.3f}"}  # fmt: skip
+        if limit.lacks:
+            each["unknown"] = list(limit.lacks)
+        return each

@@ -1,0 +1,414 @@
+"""``measure``: how long a computation takes. The parent's side, from request to report.
+
+Candidate and rival run in several processes each, verified before they are timed and by the
+results of timed calls, in interleaved rounds, one process at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tilefoundry.diag import Refusal, refuse
+from tilefoundry.judge import check
+from tilefoundry.judge.channel import Malformed
+from tilefoundry.judge.check import RANDOM_DRAWS, About, near, sha256
+from tilefoundry.judge.measure.clock import megahertz
+from tilefoundry.judge.measure.evict import Evictor
+from tilefoundry.judge.measure.floor import Floor, Work, floor
+from tilefoundry.judge.measure.libraries import kernels, unset
+from tilefoundry.judge.measure.player import Fresh, Player, rounds
+from tilefoundry.judge.measure.report import Report, Side
+from tilefoundry.judge.measure.request import Request
+from tilefoundry.judge.measure.statistics import ratios, spread
+from tilefoundry.judge.predicates import compare
+from tilefoundry.judge.process import KEPT, Child, Role
+from tilefoundry.judge.request import judged_outputs, named_files
+from tilefoundry.judge.run import Runner
+from tilefoundry.judge.screen import hold_predicates
+from tilefoundry.judge.signature import Signature
+from tilefoundry.judge.stated import Predicate
+from tilefoundry.judge.tensor import RawTensor
+from tilefoundry.judge.weights import Weights, gather_weights
+
+MOST_BYTES = str(1 << 40)
+"""No block is given back to the system: fresh pages would be part of each call's time."""
+Predicates = Mapping[str, tuple[Predicate, ...]]
+
+
+def measure(request: Request) -> Report:
+    """Carry out one measurement; refuses whatever would make its figures worthless."""
+    if request.device != "cpu":
+        refuse("measure-device", None, device=request.device)
+    cpus = processors(request.threads)
+    with tempfile.TemporaryDirectory(prefix="tilefoundry-measure-") as folder:
+        session = Session(request, Path(folder), cpus)
+        try:
+            return session.measure()
+        except Malformed as broken:
+            session.children[-1].died(f"it sent {broken}")
+        finally:
+            session.close()
+
+
+def processors(threads: int) -> list[int]:
+    """The processors that measured processes keep to; refuses more threads than there are."""
+    there = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    count = len(there) or os.cpu_count() or 1
+    if threads > count:
+        refuse("measure-threads", None, threads=threads, count=count)
+    return there[:threads]
+
+
+class Session(check.Session):
+    """One measurement under way."""
+
+    def __init__(self, request: Request, folder: Path, cpus: Sequence[int]) -> None:
+        super().__init__(request.check(), folder)
+        self.asked = request
+        self.cpus = cpus
+        self.process = 0
+        self.wanted: list[list[RawTensor]] = []
+        self.expression = ""
+        self.worst: dict[tuple[str, str, str], tuple[float, Predicate]] = {}
+        self.picks = secrets.SystemRandom()
+        self.evict = Evictor(cpus)
+
+    def measure(self) -> Report:
+        asked = self.asked
+        self._folder()
+        first = self._player("candidate")
+        self._load(first.child, asked.path, asked.selector, "" if asked.evaluated else "timed")
+        given = self._read_files()
+        about = About.read(first.child.finish())
+        first.child.stop()
+        reference = self._start("reference")
+        self._load(reference, about.file, f"{about.module}.{about.func}")
+        reference.finish()
+        signature = Signature.read(reference.ask("describe", "describing its function"))
+        judged = self._judged(signature)
+        weights = gather_weights(asked.weights, signature, self.seed, self.folder)
+        files = None if asked.files is None else named_files(asked.files, signature)
+        cases = list(self._cases(signature, files, given))
+        if len(cases) != 1:
+            refuse("measure-extents", None, count=len(cases))
+        dims = cases[0]
+        draws = self._draws(signature, dims, files, given)
+        known = Runner(reference, signature, weights, "cpu", self.folder)
+        self.wanted = [known.run(inputs, ()) for inputs in draws]
+        self._screen(judged, draws, [self.wanted[n % len(self.wanted)] for n in range(len(draws))])
+        work = Work.told(reference.ask("work", "counting its operations", dims=dims,
+                                       target=asked.target))  # fmt: skip
+        reference.stop()
+
+        clocks = [megahertz(self.cpus)]
+        every: list[list[Player]] = []
+        said: dict[str, Any] = {}
+        for number in range(asked.processes):
+            self._folder()
+            candidate = first if number == 0 else self._player("candidate")
+            if number:
+                form = "" if asked.evaluated else "timed"
+                self._load(candidate.child, asked.path, asked.selector, form)
+                candidate.child.finish()
+            else:
+                candidate.child.go()
+            players = [candidate]
+            self._ready(candidate, signature, weights, dims, judged, draws)
+            if asked.against is not None:
+                rival = self._rival(about, signature, weights, dims, judged, draws)
+                players.append(rival)
+            self._time(players, number, draws)
+            every.append(players)
+            self._verify(players, known, dims, judged)
+            for player in players:
+                player.hold_clocks(self.asked.threads)
+            if number == 0:
+                said = self._libraries(players)
+            for player in players:
+                assert player.runner is not None
+                player.runner.hold_weights()
+                player.child.close()
+        clocks.append(megahertz(self.cpus))
+        return self._report(about, signature, dims, weights, work, every, clocks, said, draws,
+                            files, judged)  # fmt: skip
+
+    # ---- processes
+
+    def _folder(self) -> None:
+        self.process += 1
+        (self.folder / str(self.process)).mkdir()
+
+    @property
+    def _place(self) -> Path:
+        return self.folder / str(self.process)
+
+    def _start(self, role: Role) -> Child:
+        threads = str(self.asked.threads)
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        extra = dict.fromkeys(names, threads)
+        extra |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": MOST_BYTES}
+        child = Child(role, self._place, self.asked.seconds, self.asked.device, extra)
+        self.children.append(child)
+        return child
+
+    def _player(self, role: Role) -> Player:
+        for child in self.children:
+            if child.process.poll() is None:
+                child.stop()
+        return Player(role, self._start(role), self.cpus, self.asked.threads, self.evict)
+
+    def _ready(
+        self,
+        player: Player,
+        signature: Signature,
+        weights: Weights,
+        dims: Mapping[str, int],
+        judged: Predicates,
+        draws: Sequence[Mapping[str, RawTensor]],
+    ) -> None:
+        """Weights taken and every draw's results right, before anything is timed."""
+        fresh = Fresh(draws[0], [self.picks.getrandbits(63)], self.asked.files is None)
+        runner = player.prepare(signature, weights, self.asked.device, self._place, fresh)
+        for n, inputs in enumerate(draws):
+            want = self.wanted[n]
+            got = runner.run(inputs, [w.nbytes for w in want])
+            self._hold(player, runner, got, want, dims, judged, "before it is timed")
+
+    def _rival(
+        self,
+        about: About,
+        signature: Signature,
+        weights: Weights,
+        dims: Mapping[str, int],
+        judged: Predicates,
+        draws: Sequence[Mapping[str, RawTensor]],
+    ) -> Player:
+        """The rival's process, with the first of its expressions whose results are right."""
+        against = self.asked.against
+        assert against is not None
+        if not against.library:
+            player = self._player("rival")
+            path, _, selector = against.text.partition(".py")
+            self._load(player.child, f"{path}.py", selector.removeprefix(":") or None, "timed")
+            player.child.finish()
+            self._ready(player, signature, weights, dims, judged, draws)
+            self.expression = against.text
+            return player
+        tried: list[Refusal] = []
+        named = [self.expression or against.text]
+        while named:
+            player = self._player("rival")
+            self._load(player.child, about.file, f"{about.module}.{about.func}")
+            player.child.finish()
+            asked = {"library": against.library, "dims": dims}
+            if not named[0]:
+                answer = player.child.ask("rival", "looking for a rival", expression="", **asked)
+                named = [str(x) for x in answer.get("expressions", ())]
+                if not named:
+                    refuse("measure-rival-unknown", None, library=against.library,
+                           function=signature.name)  # fmt: skip
+            player.child.ask("rival", "making the rival", expression=named[0], **asked)
+            try:
+                self._ready(player, signature, weights, dims, judged, draws)
+            except Refusal as refusal:
+                tried.append(refusal)
+                player.child.close()
+                self._folder()
+                named.pop(0)
+                continue
+            self.expression = named[0]
+            return player
+        raise tried[0]
+
+    def _time(
+        self,
+        players: Sequence[Player],
+        number: int,
+        draws: Sequence[Mapping[str, RawTensor]],
+    ) -> None:
+        for player in players:
+            player.child.stop()
+        for player in players:
+            player.child.go()
+            player.stage(draws[0])
+            player.warm_up()
+            player.child.stop()
+        order = list(players) if number % 2 == 0 else list(players)[::-1]
+        rounds(order, self.asked.runs, self.evict, self.picks.randrange(self.asked.runs))
+
+    # ---- verification
+
+    def _judged(self, signature: Signature) -> Predicates:
+        if self.asked.outs:
+            judged: Predicates = judged_outputs(self.asked.outs, signature)
+        else:
+            equal = (Predicate("equal", {}),)
+            judged = {output.name: equal for output in signature.outputs}
+        for output in signature.outputs:
+            hold_predicates(output.name, judged[output.name], output.dtype)
+        return judged
+
+    def _hold(
+        self,
+        player: Player,
+        runner: Runner,
+        got: Sequence[RawTensor],
+        want: Sequence[RawTensor],
+        dims: Mapping[str, int],
+        judged: Predicates,
+        when: str,
+    ) -> None:
+        """Refuse results that do not meet the predicates."""
+        runner.hold_outputs(got, dims)
+        for n, (name, predicates) in enumerate(judged.items()):
+            for finding in compare(predicates, got[n], want[n]):
+                key = (player.who, name, finding.predicate.fn)
+                old = self.worst.get(key)
+                low = finding.predicate.fn == "cosine"
+                if old is None or (finding.value < old[0] if low else finding.value > old[0]):
+                    self.worst[key] = (finding.value, finding.predicate)
+                if not finding.passed:
+                    code = "measure-wrong" if player.who == "candidate" else "measure-rival-wrong"
+                    refuse(code, None, who=f"the {player.who}", when=when, output=name,
+                           predicate=str(finding.predicate), value=f"{finding.value:.6g}",
+                           differ=finding.differ, count=finding.count)  # fmt: skip
+
+    def _verify(
+        self,
+        players: Sequence[Player],
+        known: Runner,
+        dims: Mapping[str, int],
+        judged: Predicates,
+    ) -> None:
+        """The results that timed calls left, against the reference on the same inputs."""
+        for player in players:
+            player.child.stop()
+        known.child.go()
+        for player in players:
+            for inputs, got in player.snapshots:
+                want = known.run(inputs, ())
+                assert player.runner is not None
+                self._hold(player, player.runner, got, want, dims, judged, "in a timed call")
+        known.child.stop()
+        for player in players:
+            player.child.go()
+
+    # ---- the answer
+
+    def _libraries(self, players: Sequence[Player]) -> dict[str, Any]:
+        """What each side's libraries say, and the kernels that they name."""
+        found: dict[str, Any] = {}
+        for player in players:
+            answer = player.child.ask("libraries", "asking its libraries")
+            told = answer.get("libraries")
+            record = {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+            if player.who == "rival" or self.asked.evaluated:
+                player.child.ask("witness", "naming its kernels")
+                text = player.child.words[0].read_text("utf-8", "backslashreplace")
+                if named := kernels(text):
+                    record["kernels"] = "; ".join(named)
+            found[player.who] = record
+        return found
+
+    def _report(
+        self,
+        about: About,
+        signature: Signature,
+        dims: Mapping[str, int],
+        weights: Weights,
+        work: Work,
+        every: Sequence[Sequence[Player]],
+        clocks: Sequence[tuple[list[float], str]],
+        said: Mapping[str, Any],
+        draws: Sequence[Mapping[str, RawTensor]],
+        files: Mapping[str, str] | None,
+        judged: Predicates,
+    ) -> Report:
+        asked = self.asked
+        sides = [_side([players[n] for players in every]) for n in range(len(every[0]))]
+        floors = self._floors(work)
+        for side in sides:
+            for data, limit in floors.items():
+                limit.hold(f"the {side.who}", data, side.data[data].median)
+        versus: dict[str, Any] = {}
+        if len(sides) == 2:
+            ours, theirs = sides
+            versus = {data: ratios(theirs.figures[data], ours.figures[data]) for data in floors}
+        held = [h for h in self._held(dims, draws, [], files) if h.part == "input"]
+        sources = {near(p): sha256(p) for p in (asked.path, about.file)}
+        if asked.against is not None and not asked.against.library:
+            path = asked.against.text.partition(".py")[0] + ".py"
+            sources[near(path)] = sha256(path)
+        reference = {
+            "kind": "hir",
+            "module": f"{near(about.file)}:{about.module}",
+            "against_published_model": "unverified",
+        }
+        form = "twin" if about.twin and not about.kernel else "kernel"
+        return Report(
+            source=self.request.source,
+            function=f"{about.name}.{about.func}",
+            candidate="hir" if asked.evaluated and not about.twin else form,
+            against="" if asked.against is None else self._against(),
+            device=asked.device,
+            threads=asked.threads,
+            processes=asked.processes,
+            runs=asked.runs,
+            seed=self.seed,
+            torch=version("torch"),
+            sources=sources,
+            reference=reference,
+            weights=weights.record(),
+            tensors=held,
+            worst={k: (v, str(p)) for k, (v, p) in self.worst.items()},
+            draws=RANDOM_DRAWS if files is None else 1,
+            unset=[name for name in unset() if name not in KEPT],
+            libraries=said,
+            clocks=clocks,
+            sides=sides,
+            ratio=versus,
+            floors=floors,
+            target=asked.target or work.target,
+        )
+
+    def _against(self) -> str:
+        against = self.asked.against
+        assert against is not None
+        return f"{against.library}: {self.expression}" if against.library else against.text
+
+    def _floors(self, work: Work) -> dict[str, Floor]:
+        from tilefoundry.targets import load_target
+
+        name = self.asked.target or work.target
+        if not name:
+            none = Floor((), (work.why or "no target",))
+            return {"cold": none, "warm": none}
+        target = load_target(name)
+        return {d: floor(work, target, self.asked.threads, d == "cold") for d in ("cold", "warm")}
+
+
+def _side(players: Sequence[Player]) -> Side:
+    figures = {
+        "cold": [t for p in players for t in p.cold],
+        "warm": [t for p in players for t in p.warm],
+    }
+    return Side(
+        who=players[0].who,
+        figures=figures,
+        data={data: spread(times) for data, times in figures.items()},
+        processes={
+            "cold": [spread(p.cold).median for p in players],
+            "warm": [spread(p.warm).median for p in players],
+        },
+        least=min(p.least for p in players),
+        calls=[p.calls for p in players],
+        warmup=[p.warmup for p in players],
+        steady=all(p.is_steady for p in players),
+    )

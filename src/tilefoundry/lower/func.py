@@ -23,11 +23,11 @@ from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
 from tilefoundry.layout import compact_strides
 from tilefoundry.lower.cover import covers
-from tilefoundry.lower.lives import operand_count
-from tilefoundry.lower.places import Places, is_rename
+from tilefoundry.lower.lives import is_rename, operand_count
+from tilefoundry.lower.places import Places
 from tilefoundry.lower.rings import ring_count
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
-from tilefoundry.lower.views import VIEWS, broadcast, fixed, forward, own_digits, without
+from tilefoundry.lower.views import VIEWS, apart, broadcast, fixed, forward, own_digits, without
 from tilefoundry.ops.base import operands, seen
 from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.instructions import TILED, meaning
@@ -94,7 +94,8 @@ class _Lowering:
             span=self.func.span,
         )
         for fill in self.places.filled:
-            if not covers(made, self.places.of[fill].buffer):
+            read = self.places.lives.is_read(fill)
+            if read or not covers(made, self.places.of[fill].buffer):
                 refuse("lower-fill", fill.span, name=fill.name or "the result")
         return made
 
@@ -368,16 +369,20 @@ class _Lowering:
         decided = self.places.of.get(node)
         if decided is not None and place is not decided:
             refuse("lower-clobbered", node.span, name=node.args[0].name or "the destination")
-        if decided is None and not self._updates(node, node.args[0]):
-            refuse("lower-clobbered", node.span, name=node.args[0].name or "the destination")
+        shape = fixed(node.args[1].tensor.shape, node.span)
+        part = window(place, node.attrs["offsets"], shape)  # type: ignore[arg-type]
+        self._keeps(node, part)
         self.home[node] = place
         if node in self.places.in_slice and isinstance(update, View):
             return []
-        shape = fixed(node.args[1].tensor.shape, node.span)
-        part = window(place, node.attrs["offsets"], shape)  # type: ignore[arg-type]
         if isinstance(update, Scalar):
             return [Issue("fill", (update,), (part,), {"op": "fill"}, node.span, node.name)]
-        return self._copy(node, node.args[1].tensor, node.args[1], update, part)
+        out: list[Stmt] = []
+        if update.buffer is place.buffer and not apart(update, part):
+            spare = self._own(node.args[1].tensor, f"{place.buffer.name}_part", node)
+            out += self._copy(node, node.args[1].tensor, node.args[1], update, spare)
+            update = spare
+        return out + self._copy(node, node.args[1].tensor, node.args[1], update, part)
 
     def _copy(
         self, node: Node, type: TensorType, value: Node, source: Operand, place: View
@@ -402,11 +407,18 @@ class _Lowering:
         level = self.target.levels[-1]
         return [a for a in node.mesh.axes if a.level != level and a.extent > 1 and a not in held]
 
-    def _updates(self, node: Node, old: Node) -> bool:
-        """``old`` is not read after ``node`` overwrites it."""
+    def _keeps(self, node: Node, part: View) -> None:
+        """Refuses an update, of ``part``, that destroys what is still to be read."""
         lives = self.places.lives
-        at = lives.at[node]
-        return all(u.user is node or u.at < at for u in lives.uses.get(old, ()))
+        for found in lives.clobbered(node):
+            by: Node | None = found.use.by
+            while by is not None and by not in self.home:  # a view that is made later
+                by = lives.source(by)
+            read = self.home[by] if by is not None else None
+            moves = any(isinstance(s, LoopVar) for i in part.index for s in symbols(i))
+            if moves or not isinstance(read, View) or not apart(read, part):
+                name = found.value.name or found.use.by.name or "the destination"
+                refuse("lower-clobbered", node.span, name=name)
 
     def _reshard(self, node: Node) -> list[Stmt]:
         source = self.home[node.args[0]]
@@ -416,7 +428,8 @@ class _Lowering:
         if dropped:
             return self._complete(node, source, before, dropped)
         same = (before.storage, before.layout) == (after.storage, after.layout)
-        if node not in self.places.of and (same or is_rename(node)):
+        kept = same and node not in self.places.lives.copies
+        if node not in self.places.of and (kept or is_rename(node)):
             self.home[node] = source
             return []
         if isinstance(source, View) and source is self.places.of.get(node):
@@ -517,6 +530,7 @@ class _Lowering:
         if kind == "copy":
             source, place = values
             assert isinstance(place, View)
+            self._keeps(node, place)
             if node.attrs.get("order") is not None:
                 params["order"] = node.attrs["order"]
             self.home[node] = place
@@ -526,6 +540,8 @@ class _Lowering:
         arity = operand_count(kind)
         place = values[arity] if len(values) > arity else self.made_in(node)
         assert isinstance(place, View)
+        if len(values) > arity:
+            self._keeps(node, place)
         reads = tuple(self._operand(a, node) for a in node.args[:arity])
         if kind == "reduce":
             return self._reduce(node)
@@ -537,10 +553,9 @@ class _Lowering:
         acc, lhs, rhs = values
         assert isinstance(acc, View)
         decided = self.places.of.get(node)
-        if (decided is not None and acc is not decided) or (
-            decided is None and not self._updates(node, node.args[0])
-        ):
+        if decided is not None and acc is not decided:
             refuse("lower-clobbered", node.span, name=node.args[0].name or "the accumulator")
+        self._keeps(node, acc)
         types = [t for t in types_of(node) if t is not None]
         atom, fit = bound_atom(self.target, node, types)
         self.home[node] = acc

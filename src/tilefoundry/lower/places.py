@@ -9,9 +9,11 @@ written (``lives``).
 from __future__ import annotations
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import Dim, symbols
+from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import CARRY, CONST, PARAM, RESULT, Carried, Loop, Node, walk
 from tilefoundry.ir.program import Func
-from tilefoundry.lower.lives import Lives, updated
+from tilefoundry.lower.lives import Lives, is_kept, is_rename, updated
 from tilefoundry.lower.views import VIEWS, backward, fixed
 from tilefoundry.tir.program import Buffer, View, whole, window
 
@@ -46,8 +48,9 @@ class Places:
             return False
         if node.op in (CARRY, RESULT):
             return self._put_carried(self._carried[node], view)
-        if node.op.name in VIEWS or is_rename(node):
-            inner = view if is_rename(node) else backward(node, view)
+        same = is_rename(node) or (is_kept(node) and node not in self.lives.copies)
+        if node.op.name in VIEWS or same:
+            inner = view if same else backward(node, view)
             if inner is None or not self._alone(node.args[0]):
                 return False
             if not self.put(node.args[0], inner):
@@ -67,11 +70,17 @@ class Places:
         update = node.args[1]
         if update.tensor.storage != view.storage or not self._alone(update):
             return
-        if self.lives.loops[update] != self.lives.loops[node]:
+        if not self.lives.untouched(node) or not self._in_force(node, update):
             return
         shape = fixed(update.tensor.shape, node.span)
         if self.put(update, window(view, node.attrs["offsets"], shape)):  # type: ignore[arg-type]
             self.in_slice.add(node)
+
+    def _in_force(self, node: Node, update: Node) -> bool:
+        """Where the update goes can be said where it is made."""
+        offsets: tuple[Dim, ...] = node.attrs["offsets"]  # type: ignore[assignment]
+        axes = {s.axis for o in offsets for s in symbols(o) if isinstance(s, Coord)}
+        return all(axes <= set(made.mesh.axes) for made in self.lives.makers(update))
 
     def _put_carried(self, carried: Carried, view: View) -> bool:
         if not self.share(carried):
@@ -93,20 +102,3 @@ class Places:
     def _alone(self, node: Node) -> bool:
         """The value is read once."""
         return len(self.lives.uses.get(node, ())) == 1
-
-
-def is_rename(node: Node) -> bool:
-    """A reshard within device memory that only says who holds what."""
-    if node.op.name != "reshard" or node.tensor.storage != "gmem":
-        return False
-    source = node.args[0].tensor
-    if source.storage != "gmem" or source.partial:
-        return False
-    a, b = source.layout, node.tensor.layout
-    return strides_of(a) == strides_of(b)
-
-
-def strides_of(layout: object) -> object:
-    """What a layout says about addresses (default strides: None)."""
-    strides = getattr(layout, "strides", None)
-    return None if strides is None else (strides, getattr(layout, "modes", None))

@@ -78,6 +78,19 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
     return view.through(shape, names, at)
 
 
+def apart(a: View, b: View) -> bool:
+    """The two windows of one buffer share no element, as their constant distance shows."""
+    if a.starts is None or b.starts is None:
+        return False
+    for first, second, of_first, of_second in zip(
+        a.starts, b.starts, a.extents, b.extents, strict=True
+    ):
+        distance = first - second
+        if isinstance(distance, int) and (distance >= of_second or -distance >= of_first):
+            return True
+    return False
+
+
 def _sliced(node: Node, view: View, shape: tuple[int, ...]) -> View:
     starts: tuple[Dim, ...] = node.attrs["starts"]  # type: ignore[assignment]
     strides: tuple[Dim, ...] = node.attrs.get("strides") or (1,) * len(shape)  # type: ignore[assignment]

@@ -94,6 +94,23 @@ ACCEPTED = {
         m = {INTO_D.format("a * 2.0")}
         store tf.reshard(m, {SAME}) + a""",
 }
+SEEN = {
+    "padded": "tf.pad(r[1:8, :], (0, 0, 1, 2), -1.0)[1:9, :]",
+    "padded twice": "tf.pad(tf.pad(r[0:4, :], (0, 0, 1, 1), 5.0), (0, 0, 0, 2), 2.0)",
+    "repeated": "tf.repeat_interleave(r[2:6, :], 2, 0)",
+    "repeated, then cut": "tf.repeat_interleave(r, 3, 0)[7:15, :]",
+    "every other row, twice": "tf.repeat_interleave(r[0:8:2, :], 2, 0)",
+}
+READ = {
+    "stored": "store {}",
+    "computed with": "store {} * 2.0 + r",
+    "reduced": "store tf.reduce({}, (0,), True, 'sum') + r",
+    "through shared memory": "store tf.reshard(tf.reshard({}, (8, 64), 'smem'), {same})",
+    "carried": """a = {}
+        for k in range(0, 3):
+            a = a + r
+        store a""",
+}
 
 REFUSED = {
     "updated through a view": """
@@ -164,6 +181,12 @@ def right(text: str, tmp_path) -> None:
 @pytest.mark.parametrize("body", ACCEPTED.values(), ids=list(ACCEPTED))
 def test_each_read_finds_its_own_version(body, tmp_path):
     right(source(body), tmp_path)
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=list(READ))
+@pytest.mark.parametrize("view", SEEN.values(), ids=list(SEEN))
+def test_what_only_moves_elements_is_read_by_anything(view, read, tmp_path):
+    right(source("        " + read.replace("{same}", SAME).replace("{}", view)), tmp_path)
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=list(REFUSED))

@@ -27,7 +27,16 @@ from tilefoundry.lower.lives import is_rename, operand_count
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.rings import ring_count
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
-from tilefoundry.lower.views import VIEWS, apart, broadcast, fixed, forward, own_digits, without
+from tilefoundry.lower.views import (
+    VIEWS,
+    apart,
+    broadcast,
+    fixed,
+    forward,
+    own_digits,
+    pad_starts,
+    without,
+)
 from tilefoundry.ops.base import operands, seen
 from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.instructions import TILED, meaning
@@ -319,8 +328,23 @@ class _Lowering:
         if isinstance(source, Scalar):
             self.home[node] = source
             return []
+        if node.op.name == "pad" and source.storage == self._private():
+            return self._padded(node, source)
         self.home[node] = source if node.op.name == "reshard" else forward(node, source)
         return []
+
+    def _padded(self, node: Node, source: View) -> list[Stmt]:
+        """Registers hold what surrounds a value too: filled, then the value within."""
+        made = self._own(node.tensor, node.name or "pad", node)
+        self.home[node] = made
+        filling = Scalar(node.attrs.get("value", 0), node.tensor.dtype)  # type: ignore[arg-type]
+        lead = pad_starts(node, len(made.shape))
+        part = window(made, lead, source.shape)
+        kept = {"op": "copy"}
+        return [
+            Issue("fill", (filling,), (made,), {"op": "fill"}, node.span, node.name),
+            Issue("copy", (source,), (part,), kept, node.span, node.name),
+        ]
 
     def _tuple(self, node: Node) -> list[Stmt]:
         """``split``: each part a window of the operand."""

@@ -11,7 +11,7 @@ from tilefoundry.ir.shard import Digit
 from tilefoundry.ir.types import TensorType
 from tilefoundry.tir.program import View, fresh_vars
 
-VIEWS = ("slice", "reshape", "transpose", "pad", "local")
+VIEWS = ("slice", "reshape", "transpose", "repeat_interleave", "pad", "local")
 
 
 def fixed(shape: tuple[Dim, ...], span: Span | None) -> tuple[int, ...]:
@@ -36,6 +36,12 @@ def forward(node: Node, view: View) -> View:
             names = fresh_vars(shape)
             at = {p: names[n].expr() for n, p in enumerate(perm)}
             return view.through(shape, names, tuple(at[n] for n in range(len(perm))))
+        case "repeat_interleave":
+            axis, count = node.attrs["axis"] % len(shape), node.attrs["repeats"]  # type: ignore[operator]
+            names = fresh_vars(shape)
+            at = [v.expr() for v in names]
+            at[axis] = floordiv(at[axis], count)  # type: ignore[arg-type]
+            return view.through(shape, names, tuple(at))
         case "pad":
             return _padded(node, view, shape)
         case "local":
@@ -122,19 +128,25 @@ def _perm(node: Node) -> tuple[int, ...]:
 
 
 def _padded(node: Node, view: View, shape: tuple[int, ...]) -> View:
-    pads: tuple[int, ...] = node.attrs["pads"]  # type: ignore[assignment]
     value: float = node.attrs.get("value", 0)  # type: ignore[assignment]
     if view.fill is not None and view.fill != value:
         refuse("lower-op", node.span, op="tf.pad", why="its operand is padded with another value")
-    before = [0] * len(shape)
-    for n in range(0, len(pads), 2):
-        before[len(shape) - 1 - n // 2] = pads[n]
+    before = pad_starts(node, len(shape))
     grown = [n for n, e in enumerate(shape) if e != view.shape[n]]
     if not all(_edge(view, n) for n in grown):
         refuse("lower-op", node.span, op="tf.pad", why="it pads a part of a value, not its end")
     names = fresh_vars(shape)
     at = tuple(v.expr() - lo for v, lo in zip(names, before, strict=True))
     return view.through(shape, names, at, value)
+
+
+def pad_starts(node: Node, rank: int) -> tuple[int, ...]:
+    """How many elements stand before the padded value along each axis."""
+    pads: tuple[int, ...] = node.attrs["pads"]  # type: ignore[assignment]
+    before = [0] * rank
+    for n in range(0, len(pads), 2):
+        before[rank - 1 - n // 2] = pads[n]
+    return tuple(before)
 
 
 def _edge(view: View, axis: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilefoundry.ir.expr import Dim, Expr, bounds, floordiv, mod, symbols
+from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, floordiv, mod, substitute, symbols
 from tilefoundry.targets.cpu.emit.text import bits_of, c_type, number, rounded, wide
 from tilefoundry.tir.program import Buffer, Scalar, View
 
@@ -168,3 +168,25 @@ def constant(operand: Scalar) -> str | None:
 def inside_tests(k: Kernel, view: View, place: tuple[Dim, ...]) -> str:
     """What must hold for one element to be inside of the buffer; empty if it always is."""
     return " && ".join(_inside(k, x, extent) for x, extent in _open(view, place))
+
+
+def whole_tests(k: Kernel, view: View) -> list[str] | None:
+    """What must hold for all elements of a view to be inside of its buffer; None where
+    corners do not tell."""
+    tests: list[str] = []
+    last: dict[Sym, int] = {v: e - 1 for v, e in zip(view.vars, view.shape, strict=True)}
+    for x, extent in zip(view.index, view.buffer.shape, strict=True):
+        low = high = x
+        for var, most in last.items():
+            step = substitute(x, {var: 1}) - substitute(x, {var: 0})
+            if not isinstance(step, int):
+                return None
+            low = substitute(low, {var: 0 if step >= 0 else most})
+            high = substitute(high, {var: most if step >= 0 else 0})
+            if substitute(x, {var: most}) - substitute(x, {var: 0}) != step * most:
+                return None
+        if bounds(low)[1] < 0 or bounds(high)[0] >= extent:
+            return None  # never
+        tests += [f"{k.dim(low)} >= 0"] if bounds(low)[0] < 0 else []
+        tests += [f"{k.dim(high)} < {extent}"] if bounds(high)[1] >= extent else []
+    return tests

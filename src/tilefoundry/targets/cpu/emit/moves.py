@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cpu.emit.kernel import Domain, Kernel
-from tilefoundry.targets.cpu.emit.memory import address, inside_tests
+from tilefoundry.targets.cpu.emit.memory import address, inside_tests, whole_tests
 from tilefoundry.targets.cpu.emit.pieces import copy_loops, nearest_last
 from tilefoundry.targets.cpu.emit.text import bits_of, c_type, converted
 from tilefoundry.tir.program import Issue, Scalar, View
@@ -16,16 +19,33 @@ def emit_copy(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     write = issue.writes[0]
     if not issue.reads:
         return  # a fill that leaves what is there
-    source = issue.reads[0]
+    open_views = [v for v in (issue.reads[0], write) if isinstance(v, View) and v.fill is not None]
+    tests = [whole_tests(k, v) for v in open_views]
+    if not open_views or not all(tests):
+        _copy(k, issue)
+        return
+    with k.out.block(f"if ({' && '.join(t for found in tests for t in found or ())})"):
+        _copy(k, replace(issue, reads=tuple(map(_inside, issue.reads)), writes=(_inside(write),)))
+    with k.out.block("else"):
+        _copy(k, issue)
+
+
+def _inside(view: Any) -> Any:
+    """An operand of which no element is outside of its buffer."""
+    return replace(view, fill=None) if isinstance(view, View) else view
+
+
+def _copy(k: Kernel, issue: Issue) -> None:
+    source, write = issue.reads[0], issue.writes[0]
     driver = k.driver(issue)
     if driver is None:
-        _in_memory(k, issue, mesh)
+        _in_memory(k, issue)
         return
     for at in k.each(k.domain(driver)):
         k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype))
 
 
-def _in_memory(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+def _in_memory(k: Kernel, issue: Issue) -> None:
     """A copy or fill of memory by each core, as the statements around it say which."""
     source, write = issue.reads[0], issue.writes[0]
     parts = copy_loops(write.shape, [v for v in (source, write) if isinstance(v, View)])

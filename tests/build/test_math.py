@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tilefoundry.build.compiler import compiled
+from tilefoundry.build.machine import missing
 from tilefoundry.emit.source import Source
-from tilefoundry.targets.cpu.emit.program import HEADERS
+from tilefoundry.targets.cpu.emit.program import FEATURES, HEADERS
 
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 EXACT = {
@@ -55,9 +56,19 @@ def source(lanes):
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(scope="module", params=[(1, ()), (8, ("-mavx2", "-mfma", "-mf16c"))], ids=str)
+WIDTHS = {
+    1: (),
+    8: ("avx2", "fma", "f16c"),
+    16: ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "fma"),
+}
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
 def library(request):
-    lanes, flags = request.param
+    lanes, needs = request.param, WIDTHS[request.param]
+    if missing(needs):
+        pytest.skip(f"this machine lacks {' '.join(missing(needs))}")
+    flags = tuple(FEATURES[name] for name in needs)
     files = {"all.c": source(lanes), "tf_cpu.h": HEADERS[0].read_text()}
     made = compiled(Source("all", "cpu", files, files, "", (), 0, (*flags, "-O2")))
     return ctypes.CDLL(str(made.library))

@@ -49,17 +49,17 @@ class GemmAvx512:
                     first = tf.reshard(tall[m:m + MC, 0:KC], Layout(((STRIPS, MR), KC), ((KC * MR, 1), MR)))
                     for n in range(PANELS):
                         for s in range(0, MC, MR):
-                            acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, 2, LANES @ t.lane), "rmem"])
+                            acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, NR // LANES, LANES @ t.lane), "rmem"])
                             right = tf.reshape(panels[n:n + 1, 0:KC, :], (KC, NR))
-                            acc = tf.schedule((acc, first[s:s + MR, :], right), op=T.tiled_mma(atom=fma), repeat=(MR, 2, KC), order=(2, 0, 1))
+                            acc = tf.schedule((acc, first[s:s + MR, :], right), op=T.tiled_mma(atom=fma), repeat=(MR, NR // LANES, KC), order=(2, 0, 1))
                             out = tf.insert_slice(out, acc, (m + s, n * NR))
                     if SPANS > 1:
                         for k in range(KC, SPANS * KC, KC):
                             strips = tf.reshard(tall[m:m + MC, k:k + KC], Layout(((STRIPS, MR), KC), ((KC * MR, 1), MR)))
                             for n in range(PANELS):
                                 for s in range(0, MC, MR):
-                                    acc = tf.reshard(out[m + s:m + s + MR, n * NR:n * NR + NR], (MR, 2, LANES @ t.lane), "rmem")
+                                    acc = tf.reshard(out[m + s:m + s + MR, n * NR:n * NR + NR], (MR, NR // LANES, LANES @ t.lane), "rmem")
                                     right = tf.reshape(panels[n:n + 1, k:k + KC, :], (KC, NR))
-                                    acc = tf.schedule((acc, strips[s:s + MR, :], right), op=T.tiled_mma(atom=fma), repeat=(MR, 2, KC), order=(2, 0, 1))
+                                    acc = tf.schedule((acc, strips[s:s + MR, :], right), op=T.tiled_mma(atom=fma), repeat=(MR, NR // LANES, KC), order=(2, 0, 1))
                                     out = tf.insert_slice(out, acc, (m + s, n * NR))
         return out[0:M, 0:N]

@@ -41,9 +41,8 @@ class RmsNorm:
                     total = tf.reshard(tf.reduce(squares, (1,), True, "sum"), (1, 1))
                     scale = tf.rsqrt(total * (1.0 / COLS) + EPS)
                     for c in tf.tile(WIDE, CHUNK):
-                        a = tf.reshard(h_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        b = tf.reshard(mix_wide[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
+                        sum_ = tf.reshard(residual[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                         gain = tf.reshard(gamma_wide[c], (VECS, LANES @ t.lane), "rmem")
-                        normed = tf.cast(tf.cast(a + b, "f32") * scale, DTYPE) * gain
+                        normed = tf.cast(tf.cast(sum_, "f32") * scale, DTYPE) * gain
                         out = tf.insert_slice(out, normed, (row, c.start))
         return residual[:, :COLS], out[:, :COLS]

@@ -50,7 +50,7 @@ def compiled(source: Source) -> Entry:
     """The library of ``source``, from the cache or compiled now."""
     path, version = compiler()
     file, library = next(iter(source.files)), f"{source.name}.so"
-    native = [_processor()] if "-march=native" in source.flags else []
+    native = [processor()] if "-march=native" in source.flags else []
     said = command(source, file, library)
     parts = [path, version, platform.machine(), *native, *said]
     for name, text in source.files.items():
@@ -70,7 +70,7 @@ def compiled(source: Source) -> Entry:
     return entry(key_of(parts), library, make)
 
 
-def _processor() -> str:
+def processor() -> str:
     """What ``-march=native`` stands for on this machine."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]

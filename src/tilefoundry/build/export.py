@@ -26,10 +26,15 @@ def export(built: Built, folder: str) -> tuple[Path, ...]:
         place.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (place / name).write_text(text, encoding="utf-8")
-        shutil.copyfile(built.library, place / built.library.name)
+        shutil.copyfile(built.library, place / _library(built))
     except OSError as error:
         refuse("output-unwritable", path=folder, reason=error.strerror or error)
-    return tuple(place / name for name in (*files, built.library.name))
+    return tuple(place / name for name in (*files, _library(built)))
+
+
+def _library(built: Built) -> str:
+    """Python would take ``<name>.so`` for a module of that name."""
+    return f"lib{built.source.name}.so"
 
 
 def _options(built: Built) -> str:
@@ -57,7 +62,7 @@ def _header(built: Built) -> str:
     out.line()
     out.line("#include <stdint.h>")
     out.line()
-    out.note(f"cc {_options(built)} -o {source.name}.so {source.name}.c {' '.join(LIBRARIES)}")
+    out.note(f"cc {_options(built)} -o {_library(built)} {source.name}.c {' '.join(LIBRARIES)}")
     out.line()
     for a in source.arguments:
         out.note(f"{a.name}: {a.role}, {a.dtype}, {_shape(a)}, row-major")
@@ -78,7 +83,7 @@ def _loader(built: Built) -> str:
     source = built.source
     given = [a for a in source.arguments if a.role != "out"]
     made = [a for a in source.arguments if a.role == "out"]
-    out.line(f'"""Calls {source.name}.so on torch tensors; compiles it where it is missing."""')
+    out.line(f'"""Calls {_library(built)} on torch tensors; compiles it where it is missing."""')
     out.line()
     for name in ("ctypes", "os", "subprocess"):
         out.line(f"import {name}")
@@ -86,7 +91,7 @@ def _loader(built: Built) -> str:
     out.line("import torch")
     out.line()
     out.line("HERE = os.path.dirname(os.path.abspath(__file__))")
-    out.line(f'LIBRARY = os.path.join(HERE, "{source.name}.so")')
+    out.line(f'LIBRARY = os.path.join(HERE, "{_library(built)}")')
     out.line(f"OPTIONS = {_options(built)!r}.split()")
     out.line("if not os.path.exists(LIBRARY):")
     out.line(f'    SOURCE = os.path.join(HERE, "{source.name}.c")')

@@ -47,9 +47,10 @@ def command(
     $TILEFOUNDRY_HOME/cache (by default ~/.cache/tilefoundry): the same program is compiled
     once. What exceeds a capacity of the hardware is refused.
 
-    The report names the library, its source with comments that lead back to your lines, and
-    for each kernel the cores, the lanes of a vector, the bytes of all its register tiles, the
-    registers that the estimate gives a role, and the workspace.
+    The report names the library and its source, whose lines lead back to yours; for each
+    kernel the cores, the lanes of a vector, the workspace, and the peaks of the memory
+    analysis; for each argument its type. `-o DIR` writes the source as one reads it, with your
+    lines as comments, a C header, and a loader in Python that needs torch alone.
     """
     from tilefoundry.build import build
     from tilefoundry.build.compiler import compiler
@@ -89,8 +90,16 @@ def _record(built: Built, compiler: str, seconds: float, model: bool) -> dict[st
             {"name": a.name, "role": a.role, "dtype": str(a.dtype), "shape": list(a.shape)}
             for a in built.source.arguments
         ],
-        "kernels": list(built.source.kernels),
+        "kernels": [
+            {**facts, "peaks": _peaks(program.kernels[str(facts["kernel"])].notes)}
+            for facts in built.source.kernels
+        ],
     }
+
+
+def _peaks(notes: tuple[str, ...]) -> list[str]:
+    """The storages that a kernel fills, as the memory analysis counts them."""
+    return [note for note in notes if note.startswith("peak ")]
 
 
 def _text(record: dict[str, Any]) -> str:
@@ -100,8 +109,9 @@ def _text(record: dict[str, Any]) -> str:
     lines.append(f"library {record['library']}")
     lines.append(f"source {record['source']}")
     for kernel in record["kernels"]:
-        words = [f"{key}={value}" for key, value in kernel.items() if key != "kernel"]
+        words = [f"{k}={kernel[k]}" for k in kernel if k not in ("kernel", "peaks")]
         lines.append(" ".join(["kernel", f"name={kernel['kernel']}", *words]))
+        lines += kernel["peaks"]
     for argument in record["arguments"]:
         shape = "x".join(map(str, argument["shape"])) or "1"
         lines.append(f"argument name={argument['name']} role={argument['role']} "

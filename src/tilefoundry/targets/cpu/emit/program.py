@@ -8,7 +8,6 @@ from pathlib import Path
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.writer import Writer
-from tilefoundry.targets.cpu.emit.held import count
 from tilefoundry.targets.cpu.emit.kernel import Kernel
 from tilefoundry.targets.cpu.emit.text import c_type
 from tilefoundry.tir.program import Buffer, Launch, Program
@@ -187,13 +186,10 @@ def _flags(target: object) -> tuple[str, ...]:
 
 
 def _facts(kernel: Kernel) -> dict[str, object]:
-    """What a reader asks of a kernel: vectors that its registers hold, threads, workspace."""
-    registers = [b for b in kernel.func.buffers if b.role == "local" and not b.offsets]
-    most = sum(count(b) * b.slots * b.dtype.bits * kernel.lanes // 8 for b in registers)
+    """What a reader asks of a kernel: threads, lanes of a vector, bytes of workspace."""
     return {
         "kernel": kernel.func.name,
         "cores": kernel.cores,
         "lanes": kernel.lanes,
-        "register_bytes": most,
         "workspace": sum(size for _, size in kernel.work),
     }

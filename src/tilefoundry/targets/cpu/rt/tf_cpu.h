@@ -168,6 +168,11 @@ TF f32v tf_bf16_to_f32(bf16v x) {
 #endif
 }
 TF bf16v tf_f32_to_bf16(f32v x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && TF_LANES == 16
+    /* the instruction takes numbers below the normal ones for 0: only where there are none */
+    if (__builtin_expect(_mm512_fpclass_ps_mask((__m512)x, 0x20) == 0, 1))
+        return (bf16v)_mm512_cvtneps_pbh((__m512)x);
+#endif
     u32v u = (u32v)x;
     u32v r = (u + (((u >> 16) & 1) + 0x7fff)) >> 16;
     r = (u32v)tf_pick_f32(x != x, (f32v)((u32v){0} + 0x7fc0), (f32v)r);

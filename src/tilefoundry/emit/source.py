@@ -41,3 +41,5 @@ class Source:
     workspace: int
     flags: tuple[str, ...]
     kernels: tuple[dict[str, object], ...] = ()
+    launches: tuple[object, ...] = ()
+    """For families whose kernels the loader launches: each launch, in the family's words."""

@@ -35,8 +35,10 @@ class Writer:
         """``head {``, what is written inside one step deeper, ``tail``."""
         self.line(f"{head} {{" if head else "{")
         self.depth += 1
-        yield
-        self.depth -= 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
         self.line(tail)
 
     @contextmanager

@@ -1,0 +1,1 @@
+"""TIR to CUDA C++ with inline PTX."""

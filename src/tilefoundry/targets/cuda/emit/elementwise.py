@@ -1,0 +1,158 @@
+"""Operations of each thread on what it holds.
+
+16-bit and 8-bit floats are computed in f32 and rounded once, as torch does; sums, differences
+and products of two 16-bit floats as packed instructions, which give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilefoundry.ir.dtype import promote
+from tilefoundry.ir.expr import Expr
+from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.cuda.emit.index import At
+from tilefoundry.targets.cuda.emit.kernel import Kernel
+from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, reader
+from tilefoundry.targets.cuda.emit.text import converted, number, wide
+from tilefoundry.tir.program import Issue
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARE = {
+    "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
+}  # fmt: skip
+LOGIC = {"logical_and": "&&", "logical_or": "||"}
+CALLS = frozenset([
+    "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
+    "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
+])  # fmt: skip
+SPELLED = {"mod": "remainder", "round": "rint"}
+PACKED = ("add", "sub", "mul")
+
+
+def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:
+    """``op`` on values computed as ``have``; None for an operation that has no words."""
+    if op in INFIX:
+        return f"{args[0]} {INFIX[op]} {args[1]}"
+    if op == "neg":
+        return f"-({args[0]})"
+    if op == "square":
+        return f"{args[0]} * {args[0]}"
+    if op == "relu":
+        return f"tf_maximum({args[0]}, {'0' if have[0] == 'i' else '0.0f'})"
+    if op == "gelu":
+        word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
+        return f"tf_{word}({args[0]})"
+    if op in CALLS or op in SPELLED:
+        return f"tf_{SPELLED.get(op, op)}({', '.join(args)})"
+    return None
+
+
+def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """Each word of the result from its elements' operands."""
+    write = issue.writes[0]
+    op = str(issue.attrs.get("op", issue.instr))
+    over = k.held(write)
+    readers = [reader(k, r, over) for r in issue.reads]
+
+    def compute(at: At, turns: Turns) -> tuple[str, str]:
+        return _computed(k, op, issue, readers, at, turns)
+
+    def packed(at: At, lanes: Sequence[Turns]) -> str | None:
+        return _packed(k, op, issue, readers, at, lanes)
+
+    assign(k, write, over, compute, packed)
+
+
+def _computed(
+    k: Kernel, op: str, issue: Issue, readers: list[Reader], at: At, turns: Turns
+) -> tuple[str, str]:
+    result = issue.writes[0].dtype
+    if op == "cast":
+        have = wide(readers[0].dtype)
+        return readers[0].wide(at, turns), have
+    if op == "where":
+        have = wide(result)
+        sides = [_argument(r, at, turns, have) for r in readers[1:]]
+        test = converted(readers[0].wide(at, turns), wide(readers[0].dtype), "bool")
+        return f"({test} ? {sides[0]} : {sides[1]})", have
+    if op == "clamp":
+        return _clamp(issue, readers[0], at, turns)
+    dtype = readers[0].dtype
+    for other in readers[1:]:
+        dtype = promote(dtype, other.dtype) or result
+    if op in LOGIC or op == "logical_not":
+        truth = [converted(r.wide(at, turns), wide(r.dtype), "bool") for r in readers]
+        return f"!{truth[0]}" if op == "logical_not" else f"({f' {LOGIC[op]} '.join(truth)})", "bool"
+    have = wide(dtype)
+    if op == "div" and not dtype.is_float:
+        have = "f32"
+    args = [_argument(r, at, turns, have) for r in readers]
+    if op in COMPARE:
+        return f"{args[0]} {COMPARE[op]} {args[1]}", "bool"
+    text = expression(op, args, have, issue.attrs)
+    if text is None:
+        k.form(issue, f"tf.{op}", "CUDA has no words for it yet", "use another operation")
+        raise AssertionError
+    return text, have
+
+
+def _argument(r: Reader, at: At, turns: Turns, have: str) -> str:
+    return converted(r.wide(at, turns), wide(r.dtype), have)
+
+
+def _clamp(issue: Issue, source: Reader, at: At, turns: Turns) -> tuple[str, str]:
+    have = wide(source.dtype)
+    text = source.wide(at, turns)
+    for name, word in (("min_val", "maximum"), ("max_val", "minimum")):
+        bound = issue.attrs.get(name)
+        if bound is not None:
+            text = f"tf_{word}({text}, {number(bound, source.dtype)})"
+    return text, have
+
+
+def _packed(
+    k: Kernel, op: str, issue: Issue, readers: list[Reader], at: At, lanes: Sequence[Turns]
+) -> str | None:
+    """Two 16-bit floats at once, where both operands are words as the result is."""
+    dtype = issue.writes[0].dtype
+    if not (dtype.is_float and dtype.bits == 16 and op in (*PACKED, "square", "cast")):
+        return None
+    words: list[str] = []
+    for r in readers:
+        if not isinstance(r, Registers) or r.dtype is not dtype:
+            return None
+        found = r.words(lanes)
+        if found is None:
+            return None
+        words.append(k.word(r.view, at, found))
+    if op == "cast":
+        return words[0]
+    if op == "square":
+        words, op = [words[0], words[0]], "mul"
+    return f"tf_{op}_{dtype.name}({', '.join(words)})"
+
+
+def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+    """start + i * step, rounded once."""
+    write = issue.writes[0]
+    over = k.held(write)
+    start, step = issue.attrs.get("start", 0), issue.attrs.get("step", 1)
+    have = "f64" if write.dtype.is_float else wide(write.dtype)
+    first, by = (k.dim(x) if isinstance(x, Expr) else repr(x) for x in (start, step))
+    index = k.dim(over.base[0])
+
+    def compute(at: At, turns: Turns) -> tuple[str, str]:
+        number_ = at.of([over.at[q][0] for q in turns])
+        place = f"{index} + {number_}" if index != "0" else number_
+        place = f"({place})" if by == "1" else f"({place}) * ({by})"
+        return f"({first}) + {place}", have
+
+    assign(k, write, over, compute)
+
+
+EMITTERS = {
+    **dict.fromkeys(("unary", "binary", "cast", "clamp", "where", "relu"), emit_elementwise),
+    "arange": emit_arange,
+}

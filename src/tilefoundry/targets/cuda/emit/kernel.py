@@ -1,0 +1,487 @@
+"""One kernel as CUDA C++: declarations, coordinates, statements.
+
+Instructions' emitters (``EMITTERS`` of the files of this folder) get a :class:`Kernel`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tilefoundry.diag import Span, refuse
+from tilefoundry.emit.registry import emitter_of
+from tilefoundry.emit.writer import Writer
+from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, Mod, Sym, bounds, floordiv, mod
+from tilefoundry.ir.mesh import Coord, Mesh
+from tilefoundry.targets.cuda.emit import flight, roles, sync
+from tilefoundry.targets.cuda.emit.held import Domain, count, domain, numeric, register, words
+from tilefoundry.targets.cuda.emit.index import At
+from tilefoundry.targets.cuda.emit.text import (
+    cuda_dim,
+    per_word,
+    stored_type,
+    word_type,
+)
+from tilefoundry.targets.cuda.instr.tma import TensorMap
+from tilefoundry.tir.naming import ring_name
+from tilefoundry.tir.plans import participants
+from tilefoundry.tir.program import (
+    Advance,
+    Barrier,
+    Buffer,
+    For,
+    Issue,
+    PrimFunc,
+    Stmt,
+    Sync,
+    View,
+    When,
+    With,
+    views,
+    walk,
+)
+
+WARP = 32
+LOCAL = ("rmem",)
+
+
+@dataclass(frozen=True)
+class MapUse:
+    """A tensor map that a kernel takes: the parameter it describes and its plan."""
+
+    name: str
+    buffer: Buffer
+    plan: TensorMap
+
+
+class Kernel:
+    """The function ``<name>``: one thread's program."""
+
+    def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]]) -> None:
+        self.func = func
+        self.out = out
+        self.sources = sources
+        self.names: dict[object, str] = {}
+        self.maps: dict[object, MapUse] = {}
+        self.functions: dict[str, tuple[str, ...]] = {}
+        """Device functions that the kernel calls, by name: instructions of one shape."""
+        self.sizes = {t.level: _used(func, t.level, t.size) for t in func.topologies}
+        self.threads = self.sizes.get("thread", 1)
+        self.grid = prod(n for level, n in self.sizes.items() if level != "thread")
+        self.warps = -(-self.threads // WARP)
+        self.work: list[tuple[Buffer, int]] = []
+        self.meets = False
+        """CTAs wait for one another: all must be resident."""
+        self.flight = flight.operands(func)
+        self.active = frozenset(range(self.threads))
+        """Threads that execute what is being written."""
+        used = {s.id for s, _ in walk(func.body) if isinstance(s, Sync)}
+        self.free_barriers = [n for n in range(15, 0, -1) if n not in used]
+        self.group_barriers: dict[frozenset[int], int] = {}
+        self.turns: dict[tuple[Dim, int], Sym] = {}
+        """What a loop has gone through, and its step: the counter of its turns."""
+        self.loops = 0
+        self.alive: set[Buffer] = set()
+        """Arrays that are declared where the writing stands."""
+        self._uses: dict[Stmt, frozenset[Buffer]] = {}
+
+    # The function
+
+    def prepare(self) -> None:
+        """Names of parameters, device memory and tensor maps."""
+        for buffer in self.func.params:
+            self.names[buffer] = self.out.name(buffer.name)
+        for stmt, _ in walk(self.func.body):
+            if isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid":
+                self.meets = True
+                buffer = stmt.attrs["workspace"]
+                self._device(buffer, prod(buffer.shape))
+            elif isinstance(stmt, Sync) and stmt.kind in ("grid", "cluster"):
+                self.form(stmt, f"T.sync_{stmt.kind}", "no program has needed it yet",
+                          "split the kernel in two")  # fmt: skip
+        for buffer in self.func.buffers:
+            if buffer.role == "work":
+                self._device(buffer, -(-prod(buffer.shape) * buffer.dtype.bits // 8))
+
+    def _device(self, buffer: Buffer, size: int) -> None:
+        if buffer not in self.names:
+            self.names[buffer] = self.out.name(buffer.name)
+            self.work.append((buffer, size))
+
+    def parameters(self) -> list[str]:
+        """The parameters as declared: tensors, device memory, tensor maps."""
+        written = {
+            v.buffer for s, _ in walk(self.func.body) if isinstance(s, Issue) for v in s.writes
+        }
+        out: list[str] = []
+        for buffer in (*self.func.params, *(b for b, _ in self.work)):
+            const = "" if buffer in written or buffer.role == "work" else "const "
+            out.append(f"{const}{stored_type(buffer.dtype)} *__restrict__ {self.names[buffer]}")
+        out += [f"const __grid_constant__ CUtensorMap {m.name}" for m in self.maps.values()]
+        return out
+
+    def write(self) -> None:
+        """The function. Its head is written last, when all tensor maps are known."""
+        self.prepare()
+        mark = len(self.out.lines)
+        with self.out.at(self.func.span), self.out.block(""):
+            if self.func.shared_bytes:
+                self.out.line("extern __shared__ __align__(1024) char smem[];")
+            self.out.line("const int tid = threadIdx.x;")
+            self.out.line("const int warp = __shfl_sync(0xffffffff, tid / 32, 0);")
+            coordinates = self._coordinates()
+            for barrier in self.func.barriers:
+                self._barrier(barrier)
+            for counter in self.func.counters:
+                self.names[counter] = self.out.name(counter.name)
+                self.out.line(f"int {self.names[counter]} = 0;")
+            self.body(self.func.body, Mesh())
+        self._unused(coordinates)
+        at = self.func.span
+        head = [
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)',
+            f"{self.func.name}({', '.join(self.parameters())})",
+        ]
+        self.out.lines[mark:mark] = [(text, at) for text in head]
+
+    def declare(self, buffer: Buffer) -> None:
+        """A buffer of the kernel's own: an array of words, or a place in shared memory."""
+        if buffer.storage != "rmem":
+            if buffer not in self.names:
+                self.names[buffer] = self.out.name(ring_name(buffer))
+            return
+        if buffer in self.alive:
+            return
+        if buffer not in self.names:
+            self.names[buffer] = self.out.name(ring_name(buffer))
+        self.alive.add(buffer)
+        with self.out.at(buffer.span):
+            name, size = self.names[buffer], words(buffer)
+            self.out.line(f"{word_type(buffer.dtype)} {name}[{size}];  // {_said(buffer)}")
+
+    def _barrier(self, barrier: Barrier) -> None:
+        name = self.names[barrier] = self.out.name(barrier.name)
+        self.out.line(f"const uint32_t {name} = tf_shared(smem) + {barrier.offset};")
+
+    def _unused(self, lines: range) -> None:
+        """Takes away the coordinates that nothing mentions."""
+        later = " ".join(text for text, _ in self.out.lines[lines.start :])
+        counts = Counter(re.findall(r"\w+", later))
+        for n in reversed(lines):
+            name = self.out.lines[n][0].split(" = ")[0].split()[-1]
+            if counts[name] == 1:
+                del self.out.lines[n]
+
+    def _coordinates(self) -> range:
+        """Where this thread stands on every axis that a scope names; the lines that say so."""
+        begin = len(self.out.lines)
+        meshes = [s.mesh for s, _ in walk(self.func.body) if isinstance(s, With)]
+        inner: dict[str, int] = {}
+        step = 1
+        for level, size in reversed(self.sizes.items()):
+            if level != "thread":
+                inner[level] = step
+                step *= size
+        for axis in dict.fromkeys(a for m in meshes for a in m.axes):
+            name = self.names[axis] = self.out.name(axis.name)
+            if axis.extent == 1:
+                self.out.line(f"const int {name} = 0;")
+                continue
+            size = self.sizes.get(axis.level, 1)
+            whole = axis.extent * axis.stride + axis.offset >= size
+            if axis.level == "thread":
+                by_warp = axis.offset % WARP == 0 and axis.stride % WARP == 0
+                unit = "warp" if by_warp else "tid"
+                unit_size = WARP if by_warp else 1
+            else:
+                unit, unit_size = "(int)blockIdx.x", 1
+                if len(inner) > 1:
+                    unit = f"((int)blockIdx.x / {inner[axis.level]} % {size})"
+            offset, stride = axis.offset // unit_size, axis.stride // unit_size
+            text = f"({unit} - {offset})" if offset else unit
+            text = f"{text} / {stride}" if stride != 1 else text
+            self.out.line(f"const int {name} = {text if whole else f'{text} % {axis.extent}'};")
+        return range(begin, len(self.out.lines))
+
+    # Statements
+
+    def body(self, stmts: tuple[Stmt, ...], mesh: Mesh) -> None:
+        """Statements of the threads in ``self.active``; what different warps do apart from
+        the others is written apart, so that each has its own registers."""
+        left = roles.restricted(self, stmts, mesh, self.active)
+        outside = set(self.alive)
+        while left:
+            self._declare_for(left)
+            alone = len(left) == 1 and roles.spans(self, left[0])
+            parts = [] if alone else roles.components(self, left, mesh, self.active)
+            if len(parts) > 1:
+                self._apart(parts, left, mesh)
+                break
+            run = 1
+            while run < len(left) and all(roles.elected(s) for s in left[: run + 1]):
+                run += 1
+            if roles.elected(left[0]):
+                with sync.one_thread(self, mesh):
+                    for stmt in left[:run]:
+                        self.statement(stmt, mesh)
+            else:
+                self.statement(left[0], mesh)
+            left = left[run:]
+        self.alive = outside
+
+    def _declare_for(self, stmts: tuple[Stmt, ...]) -> None:
+        """Declares the arrays of the first statement that the others use as well, or that it
+        does not keep to itself."""
+        first, *rest = stmts
+        later = frozenset[Buffer]().union(*(self.uses(s) for s in rest))
+        for buffer in sorted(self.uses(first) - self.alive, key=lambda b: b.name):
+            own = isinstance(first, (With, When))
+            if isinstance(first, For):
+                own = self._begins(first, buffer) is True
+            if buffer in later or not own:
+                self.declare(buffer)
+
+    def uses(self, stmt: Stmt) -> frozenset[Buffer]:
+        """The arrays of a thread that a statement uses."""
+        if stmt not in self._uses:
+            if isinstance(stmt, (With, For, When)):
+                found = frozenset[Buffer]().union(*(self.uses(s) for s in stmt.body))
+            else:
+                found = frozenset(v.buffer for v in views(stmt) if v.storage == "rmem")
+            self._uses[stmt] = found
+        return self._uses[stmt]
+
+    def _begins(self, stmt: Stmt, buffer: Buffer) -> bool | None:
+        """Whether what comes first writes a buffer whole (True) or reads it (False)."""
+        if isinstance(stmt, (With, For, When)):
+            for inner in stmt.body:
+                if buffer in self.uses(inner):
+                    found = self._begins(inner, buffer)
+                    return found is True and not isinstance(inner, When)
+            return None
+        if not isinstance(stmt, Issue) or any(
+            isinstance(r, View) and r.buffer is buffer for r in stmt.reads
+        ):
+            return False
+        return any(w.buffer is buffer and w.is_whole for w in stmt.writes)
+
+    def _apart(self, parts: list[frozenset[int]], stmts: tuple[Stmt, ...], mesh: Mesh) -> None:
+        before, left, word = self.active, self.active, "if"
+        for part in parts:
+            mine = roles.restricted(self, stmts, mesh, part)
+            if not mine:
+                continue
+            self.active = before
+            test = roles.test(self, part)
+            head = "else" if part == left and left != before else f"{word} ({test})"
+            with self.out.block(head):
+                self.active = part
+                self.body(mine, mesh)
+            word, left = "else if", left - part
+        self.active = before
+
+    def statement(self, stmt: Stmt, mesh: Mesh) -> None:
+        with self.out.at(getattr(stmt, "span", None)):
+            match stmt:
+                case With():
+                    self._with(stmt, mesh)
+                case For():
+                    self._for(stmt, mesh)
+                case When():
+                    with self.out.block(f"if ({self.dim(stmt.test)} > 0)"):
+                        self.body(stmt.body, mesh)
+                case Advance():
+                    self.out.line(f"{self.names[stmt.counter]} += {self.dim(stmt.by)};")
+                case Sync():
+                    sync.write(self, stmt, mesh)
+                case Issue():
+                    self._issue(stmt, mesh)
+
+    def _with(self, stmt: With, mesh: Mesh) -> None:
+        tests: list[str] = []
+        for level, size in self.sizes.items():
+            units = frozenset(stmt.mesh.units(level)) if stmt.mesh.at(level) else frozenset[int]()
+            if not units:
+                continue
+            if level == "thread":
+                if not self.active <= units:
+                    tests.append(roles.test(self, units & self.active))
+                continue
+            around = frozenset(mesh.units(level)) if mesh.at(level) else frozenset(range(size))
+            if units != around:
+                tests.append(self._among(level, sorted(units)))
+        if not tests:
+            self._inside(stmt)
+            return
+        with self.out.block(f"if ({' && '.join(tests)})"):
+            self._inside(stmt)
+
+    def _inside(self, stmt: With) -> None:
+        before = self.active
+        units = frozenset(stmt.mesh.units("thread")) if stmt.mesh.at("thread") else before
+        self.active = before & units
+        self.body(stmt.body, stmt.mesh)
+        self.active = before
+
+    def _among(self, level: str, units: list[int]) -> str:
+        step = prod([n for x, n in self.sizes.items() if x != "thread"][
+            [x for x in self.sizes if x != "thread"].index(level) + 1:])  # fmt: skip
+        unit = f"(int)blockIdx.x / {step} % {self.sizes[level]}"
+        if units == list(range(units[0], units[-1] + 1)):
+            return f"{unit} >= {units[0]} && {unit} <= {units[-1]}"
+        return "(" + " || ".join(f"{unit} == {u}" for u in units) + ")"
+
+    def _for(self, stmt: For, mesh: Mesh) -> None:
+        name = self.names[stmt.var] = self.out.name(stmt.var.name)
+        self.out.line("#pragma unroll" if stmt.unroll else "#pragma unroll 1")
+        start, stop, step = (self.dim(x) for x in (stmt.start, stmt.stop, stmt.step))
+        turn = self._turn(stmt, name)
+        first = f", {turn} = 0" if turn else ""
+        more = f", {turn}++" if turn else ""
+        head = f"int {name} = {start}{first}; {name} < {stop}; {name} += {step}{more}"
+        with self.out.block(f"for ({head})"):
+            self.loops += 1
+            self.body(stmt.body, mesh)
+            self.loops -= 1
+        self.out.names -= {name, turn}
+
+    def _turn(self, stmt: For, name: str) -> str:
+        """A counter of the loop's turns, where its body divides by its step what it has
+        gone through and the loop starts at no constant."""
+        if isinstance(stmt.start, int) or not isinstance(stmt.step, int):
+            return ""
+        key = (stmt.var.expr() - stmt.start, stmt.step)
+        trips = max(0, bounds(stmt.stop)[1] - bounds(stmt.start)[0]) // stmt.step + 1
+        count = self.turns.get(key) or Sym(f"{name}_turn", 0, trips)
+        self.turns[key] = count
+        self.names[count] = f"{name}_turn"
+        self.out.names.add(f"{name}_turn")
+        return f"{name}_turn"
+
+    def _issue(self, stmt: Issue, mesh: Mesh) -> None:
+        write = emitter_of(self.func.target, stmt)
+        if stmt.span is not None:
+            text = self.sources.get(stmt.span.file, [])
+            said = text[stmt.span.line - 1].strip() if stmt.span.line <= len(text) else ""
+            if said:
+                self.out.line(f"// {said}")
+        with self.out.block(""):
+            before, known = set(self.out.names), set(self.names.values())
+            write(self, stmt, participants(mesh, self.func))
+            self.out.names = before | set(self.names.values()) | known
+        self.trim()
+
+    def trim(self) -> None:
+        """A block of one line needs no braces."""
+        lines = self.out.lines
+        if len(lines) >= 3 and lines[-1][0].strip() == "}" and lines[-3][0].strip() == "{":
+            text, span = lines[-2]
+            if text.strip().endswith(";") and "=" not in text.split("(")[0].split("[")[0]:
+                lines[-3:] = [(text[4:], span)]
+
+    def form(self, stmt: object, what: str, why: str, fix: str) -> None:
+        """Refuses a form that there are no words for."""
+        span: Span | None = getattr(stmt, "span", None)
+        refuse("emit-form", span or self.out.span, what=what, why=why, fix=fix)
+
+    # Names and places
+
+    def symbol(self, sym: Sym) -> str:
+        key: object = sym.axis if isinstance(sym, Coord) else sym
+        return self.names[key]
+
+    def dim(self, x: Dim) -> str:
+        return cuda_dim(self._turned(x), self.symbol)
+
+    def _turned(self, x: Dim) -> Dim:
+        """``x`` with counters of turns for what they count."""
+        if not self.turns or not isinstance(x, Expr):
+            return x
+        total: Dim = 0
+        for mono, coef in x.terms:
+            value: Dim = coef
+            for atom in mono:
+                value = value * self._turned_atom(atom)
+            total = total + value
+        return total
+
+    def _turned_atom(self, atom: Atom) -> Dim:
+        if isinstance(atom, FloorDiv):
+            if isinstance(atom.den, int) and (atom.num, atom.den) in self.turns:
+                return self.turns[atom.num, atom.den].expr()
+            return floordiv(self._turned(atom.num), self._turned(atom.den))
+        if isinstance(atom, Mod):
+            return mod(self._turned(atom.num), self._turned(atom.den))
+        return atom.expr()
+
+    def shared(self, buffer: Buffer, slot: Dim) -> str:
+        """Where a slot of a buffer starts in shared memory, as a pointer."""
+        self.declare(buffer)
+        return f"smem + {self.slot_offset(buffer, slot)}"
+
+    def slot_offset(self, buffer: Buffer, slot: Dim) -> str:
+        """Bytes from the start of shared memory to a slot."""
+        places = buffer.offsets
+        if isinstance(slot, int) or len(places) == 1:
+            return str(places[slot if isinstance(slot, int) else 0])
+        step = places[1] - places[0]
+        assert all(p == places[0] + n * step for n, p in enumerate(places)), buffer
+        first = f"{places[0]} + " if places[0] else ""
+        return f"{first}{_product(self.dim(slot))} * {step}"
+
+    def map_of(self, buffer: Buffer, plan: TensorMap) -> str:
+        """The name of the tensor map with this plan."""
+        key = (buffer, plan.maps, plan.swizzle, plan.bits)
+        if key not in self.maps:
+            stem = f"{self.names[buffer]}_map"
+            taken = sum(m.buffer is buffer for m in self.maps.values())
+            name = self.out.name(stem if not taken else f"{stem}_{taken + 1}")
+            self.maps[key] = MapUse(name, buffer, plan)
+        return self.maps[key].name
+
+    def held(self, view: View) -> Domain:
+        """The elements of a view in registers that a thread holds."""
+        self.declare(view.buffer)
+        found = domain(view)
+        if isinstance(found, str):
+            self.form(None, f"{view}", found, "cut registers at multiples of what each unit holds")
+            raise AssertionError
+        return found
+
+    def registers(self, view: View, over: Domain) -> list[int]:
+        """The registers of ``view`` that hold the elements of ``over``."""
+        place, buffer = numeric(view), view.buffer
+        out = [register(buffer, place(at)) for at in over.at]
+        for q in {0, over.size // 2, over.size - 1}:
+            far = tuple(a + b for a, b in zip(over.at[q], over.last, strict=True))
+            if register(buffer, place(far)) != out[q]:
+                self.form(None, f"{view}", "threads hold its elements in different registers",
+                          "distribute both values alike")  # fmt: skip
+        return out
+
+    def word(self, view: View, at: At, numbers: list[int]) -> str:
+        """The words that hold the registers ``numbers``, one each turn."""
+        per = per_word(view.dtype)
+        text = at.of([n // per for n in numbers])
+        if view.buffer.slots > 1:
+            size = -(-count(view.buffer) // per)
+            text = f"{_product(self.dim(view.slot))} * {size} + {text}"
+        return f"{self.names[view.buffer]}[{text}]"
+
+
+def _product(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _said(buffer: Buffer) -> str:
+    return f"{buffer.type}"
+
+
+def _used(func: PrimFunc, level: str, declared: int) -> int:
+    """Units of a level that the kernel's meshes name; those declared where none does."""
+    found = [max(s.mesh.units(level)) + 1 for s, _ in walk(func.body)
+             if isinstance(s, With) and s.mesh.at(level)]  # fmt: skip
+    return max(found) if found else declared

@@ -1,0 +1,36 @@
+"""What a launch needs beside the binary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Where = tuple[str, int]
+"""``("argument", n)``: the program's n-th tensor; ``("work", byte)``: a place in the
+workspace."""
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """A tensor map: ``dims`` in elements, innermost first, ``strides`` in bytes of dimensions 1
+    and up, ``box`` in elements, the swizzle's span in bytes (0: none)."""
+
+    where: Where
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One kernel's launch; its parameters are the ``pointers``, then the ``maps``.
+    ``cooperative``: its CTAs wait for one another, so all must be resident."""
+
+    kernel: str
+    grid: int
+    threads: int
+    shared_bytes: int
+    cooperative: bool
+    pointers: tuple[Where, ...]
+    maps: tuple[MapPlan, ...]

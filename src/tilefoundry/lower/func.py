@@ -8,34 +8,31 @@ instruction that the author or ``select`` chose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilefoundry.check.vary import vary
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import U8
-from tilefoundry.ir.expr import Dim, Expr, LoopVar, symbols
+from tilefoundry.ir.expr import LoopVar, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
 from tilefoundry.ir.program import Func, Module
-from tilefoundry.ir.shard import ShardLayout, refill
+from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
-from tilefoundry.layout import compact_strides
 from tilefoundry.lower.cover import covers
 from tilefoundry.lower.lives import is_rename, operand_count
 from tilefoundry.lower.places import Places
-from tilefoundry.lower.rings import ring_count
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
+from tilefoundry.lower.storage import Stores, coordinate
 from tilefoundry.lower.views import (
     VIEWS,
     apart,
     broadcast,
     fixed,
     forward,
-    own_digits,
     pad_starts,
-    without,
 )
 from tilefoundry.ops.base import operands, seen
 from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
@@ -44,7 +41,6 @@ from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import (
     Advance,
     Buffer,
-    Counter,
     For,
     Issue,
     Operand,
@@ -54,7 +50,6 @@ from tilefoundry.tir.program import (
     View,
     When,
     With,
-    fresh_vars,
     whole,
     window,
 )
@@ -77,15 +72,14 @@ class _Lowering:
     target: Target
     home: dict[Node, Operand] = field(default_factory=dict)
     items: dict[Node, tuple[View, ...]] = field(default_factory=dict)
-    buffers: list[Buffer] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    loops: list[Loop] = field(default_factory=list)
-    counters: dict[LoopVar, Counter] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stores = Stores(self.target)
 
     def run(self) -> PrimFunc:
         params = tuple(self._param(p) for p in self.func.params)
         results = tuple(
-            self._new(v.tensor, self._result_name(n), "out", v.mesh)
+            self.stores.new(v.tensor, self._result_name(n), "out", v.mesh)
             for n, v in enumerate(self.func.returns.values)
         )
         self.places = Places(self.func, results)
@@ -94,12 +88,12 @@ class _Lowering:
         made = PrimFunc(
             self.func.name,
             (*params, *results),
-            tuple(self.buffers),
+            tuple(self.stores.buffers),
             (),
             body,
             self.target,
             self.module.topologies,
-            counters=tuple(self.counters.values()),
+            counters=tuple(self.stores.counters.values()),
             span=self.func.span,
         )
         for fill in self.places.filled:
@@ -114,99 +108,16 @@ class _Lowering:
             value = value.args[0]
         return value.name or (f"out{n}" if n else "out")
 
-    # Buffers
-
-    def _fresh(self, name: str) -> str:
-        name = name or "value"
-        made, n = name, 2
-        while made in self.names:
-            made, n = f"{name}_{n}", n + 1
-        self.names.add(made)
-        return made
-
     def _param(self, param: Node) -> Buffer:
-        made = self._new(param.tensor, param.name, "in", Mesh(), 1, param.span)
+        made = self.stores.new(param.tensor, param.name, "in", Mesh(), 1, param.span)
         self.home[param] = whole(made)
         return made
-
-    def _new(
-        self, type: TensorType, name: str, role: str, mesh: Mesh, slots: int = 1, span: Any = None
-    ) -> Buffer:
-        """Storage for a value of ``type``, as much of it as one owner of the storage holds."""
-        shape = fixed(type.shape, span)
-        layout = type.layout
-        if type.storage != self._private() and layout is not None:
-            # who wrote what does not say where it lies
-            layout = ShardLayout(layout.shape, layout.stride, (None,) * len(layout.modes),
-                                 (), layout.swizzle, layout.offset)  # fmt: skip
-            layout = None if layout.is_plain else _strided(layout)
-        return Buffer(self._fresh(name), shape, type.dtype, type.storage, layout, role, slots,
-                      mesh=mesh, span=span)  # fmt: skip
-
-    def _private(self) -> str:
-        """The storage that each unit of the innermost level has to itself."""
-        level = self.target.levels[-1]
-        return next(n for n, s in self.target.storages.items() if s.level == level)
 
     def made_in(self, node: Node, slots: int = 1) -> View:
         """The view that ``node`` is made in: its decided place, or a buffer of its own."""
         if node in self.places.of:
             return self.places.of[node]
-        return self._own(node.tensor, node.name or node.op.name, node, slots)
-
-    def _own(self, type: TensorType, name: str, node: Node, slots: int = 1) -> View:
-        level = self._owner(type.storage)
-        digits = own_digits(type, node.mesh, level) if level is not None else None
-        if type.storage == "gmem" and node.mesh.axes:
-            return self._workspace(type, name, node)
-        if digits is None or not any(digits):
-            made = self._new(type, name, "local", node.mesh, slots, node.span)
-            self.buffers.append(made)
-            return whole(made, self._slot(node, slots))
-        # each owner of the storage holds its part: logical coordinates lose the owner's digits
-        shape = fixed(type.shape, node.span)
-        held = tuple(
-            _quotient(extent, [d.axis for d in mine])
-            for extent, mine in zip(shape, digits, strict=True)
-        )
-        layout = _part_layout(type, {d.axis for mine in digits for d in mine})
-        part = TensorType(held, type.dtype, layout, type.storage)
-        made = self._new(part, name, "local", node.mesh, slots, node.span)
-        self.buffers.append(made)
-        vars = fresh_vars(shape)
-        at = tuple(without(v.expr(), mine) for v, mine in zip(vars, digits, strict=True))
-        return View(made, shape, vars, at, self._slot(node, slots))
-
-    def _owner(self, storage: str) -> str | None:
-        """The level whose units each have their own copy of ``storage``, unless innermost."""
-        level = self.target.storages[storage].level
-        return None if level in (None, self.target.levels[-1]) else level
-
-    def _workspace(self, type: TensorType, name: str, node: Node) -> View:
-        """Device memory inside a kernel: one copy for each unit that may make its own value."""
-        axes = [a for a in node.mesh.axes if a.level != self.target.levels[-1]]
-        split = {d.axis for d in type.digits}
-        own = [a for a in axes if a not in split]
-        shape = fixed(type.shape, node.span)
-        layout = _leading(type, [a.extent for a in own])
-        lead = tuple(a.extent for a in own)
-        whole_type = TensorType((*lead, *shape), type.dtype, layout, type.storage)
-        made = self._new(whole_type, name, "work", node.mesh, 1, node.span)
-        self.buffers.append(made)
-        vars = fresh_vars(shape)
-        at = (*(coordinate(a) for a in own), *(v.expr() for v in vars))
-        return View(made, shape, vars, at)
-
-    def _slot(self, node: Node, slots: int) -> Dim:
-        if slots == 1:
-            return 0
-        count = ring_count(self.loops, self.counters)
-        if count is None:
-            inner = self.loops[-1]
-            made = Counter(self._fresh(f"{inner.var.name}_count"))
-            self.counters[inner.var] = made
-            count = made.expr()
-        return count % slots
+        return self.stores.own(node.tensor, node.name or node.op.name, node, slots)
 
     # Statements
 
@@ -238,18 +149,18 @@ class _Lowering:
                 place = start
                 self.places.settle(c, place)
             else:
-                place = self._own(c.head.tensor, c.name, c.init)
+                place = self.stores.own(c.head.tensor, c.name, c.init)
                 if self.places.share(c):
                     self.places.settle(c, place)
             if place is not start:
                 out += self._copied(start, place, c.init)
             self.home[c.head] = self.home[c.result] = place
-        self.loops.append(loop)
+        self.stores.loops.append(loop)
         body = list(self.block(loop.body))
-        self.loops.pop()
+        self.stores.loops.pop()
         body += self._moved(loop.carried)
-        if loop.var in self.counters:
-            body.append(Advance(self.counters[loop.var]))
+        if loop.var in self.stores.counters:
+            body.append(Advance(self.stores.counters[loop.var]))
         out.append(For(loop.var, loop.start, loop.stop, loop.step, tuple(body), span=loop.span))
         return out
 
@@ -268,7 +179,7 @@ class _Lowering:
         places = {place.buffer for place, _, _ in pending}
         for n, (place, value, step) in enumerate(pending):
             if isinstance(value, View) and value.buffer in places:
-                spare = self._own(step.tensor, f"{place.buffer.name}_next", step)
+                spare = self.stores.own(step.tensor, f"{place.buffer.name}_next", step)
                 out += self._copied(value, spare, step)
                 pending[n] = (place, spare, step)
         for place, value, step in pending:
@@ -328,14 +239,14 @@ class _Lowering:
         if isinstance(source, Scalar):
             self.home[node] = source
             return []
-        if node.op.name == "pad" and source.storage == self._private():
+        if node.op.name == "pad" and source.storage == self.stores.private():
             return self._padded(node, source)
         self.home[node] = source if node.op.name == "reshard" else forward(node, source)
         return []
 
     def _padded(self, node: Node, source: View) -> list[Stmt]:
         """Registers hold what surrounds a value too: filled, then the value within."""
-        made = self._own(node.tensor, node.name or "pad", node)
+        made = self.stores.own(node.tensor, node.name or "pad", node)
         self.home[node] = made
         filling = Scalar(node.attrs.get("value", 0), node.tensor.dtype)  # type: ignore[arg-type]
         lead = pad_starts(node, len(made.shape))
@@ -403,7 +314,7 @@ class _Lowering:
             return [Issue("fill", (update,), (part,), {"op": "fill"}, node.span, node.name)]
         out: list[Stmt] = []
         if update.buffer is place.buffer and not apart(update, part):
-            spare = self._own(node.args[1].tensor, f"{place.buffer.name}_part", node)
+            spare = self.stores.own(node.args[1].tensor, f"{place.buffer.name}_part", node)
             out += self._copy(node, node.args[1].tensor, node.args[1], update, spare)
             update = spare
         return out + self._copy(node, node.args[1].tensor, node.args[1], update, part)
@@ -424,7 +335,7 @@ class _Lowering:
             return []
         held = {d.axis for d in seen(type, node.mesh).digits} | self.varies[value]
         moved = {s for i in (*place.index, place.slot) for s in symbols(i)}
-        for loop in self.loops:
+        for loop in self.stores.loops:
             if loop.var in moved:
                 moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
         held |= {s.axis for s in moved if isinstance(s, Coord) and s.axis is not None}
@@ -459,7 +370,7 @@ class _Lowering:
         if isinstance(source, View) and source is self.places.of.get(node):
             self.home[node] = source
             return []
-        if before.storage == after.storage == self._private():
+        if before.storage == after.storage == self.stores.private():
             self._held(node, before, after)
         made = self.made_in(node)
         if isinstance(source, Scalar):
@@ -486,10 +397,10 @@ class _Lowering:
         combined = before.with_(
             layout=None if before.layout is None else _without_partial(before.layout, dropped)
         )
-        private = node.tensor.storage == self._private()
+        private = node.tensor.storage == self.stores.private()
         if private:
             self._held(node, combined, node.tensor)
-        place = self.made_in(node) if private else self._own(combined, node.name, node)
+        place = self.made_in(node) if private else self.stores.own(combined, node.name, node)
         attrs = {"op": "combine", "kind": next(iter(kinds)), "scope": scope, "over": over}
         attrs |= self._meeting(node, over, combined)
         out: list[Stmt] = [Issue("reduce", (source,), (place,), attrs, node.span, node.name)]
@@ -503,15 +414,15 @@ class _Lowering:
         """The memory through which units combine: scratch of each CTA, workspace of the grid."""
         out: dict[str, Any] = {}
         level = self.target.levels[-1]
-        shared = next((n for n in self.target.storages if self._owner(n)), None)
+        shared = next((n for n in self.target.storages if self.stores.owner(n)), None)
         for key, size, storage, role in (
             ("scratch", scratch_bytes(node.mesh, over, result, level), shared, "local"),
             ("workspace", workspace_bytes(node.mesh, over, result, level), "gmem", "work"),
         ):
             if size and storage is not None:
-                made = Buffer(self._fresh(key), (size,), U8, storage, role=role, mesh=node.mesh,
-                              span=node.span)  # fmt: skip
-                self.buffers.append(made)
+                made = Buffer(self.stores.fresh(key), (size,), U8, storage, role=role,
+                              mesh=node.mesh, span=node.span)  # fmt: skip
+                self.stores.buffers.append(made)
                 out[key] = made
         return out
 
@@ -521,13 +432,13 @@ class _Lowering:
         rank = len(source.shape)
         axes = tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
         path = default_unit(self.target, node)
-        private = self._private()
+        private = self.stores.private()
         if node.tensor.storage == private:
             made = self.made_in(node)
             return self._issue(node, path, (source,), made, op="reduce", axes=axes, scope=None)
         # units reduce what they read into registers; what is stated elsewhere is stored
         type = TensorType(node.tensor.shape, node.tensor.dtype, None, private)
-        held = self._own(type, f"{node.name or 'reduced'}_held", node)
+        held = self.stores.own(type, f"{node.name or 'reduced'}_held", node)
         out = self._issue(node, path, (source,), held, op="reduce", axes=axes, scope=None)
         place = self.home[node] = self.made_in(node)
         return out + self._copy(node, type, node, held, place)
@@ -594,69 +505,9 @@ class _Lowering:
         return [Issue(TILED, (acc, lhs, rhs), (acc,), attrs, node.span, node.name)]
 
 
-def coordinate(axis: Axis) -> Expr:
-    """A unit's coordinate on an axis."""
-    return Coord(axis.name, 0, axis.extent - 1, axis=axis).expr()
-
-
 def _without_partial(
     layout: ShardLayout, dropped: Sequence[tuple[Axis, str]]
 ) -> ShardLayout | None:
     kept = tuple(p for p in layout.partial if p not in dropped)
     out = ShardLayout(layout.shape, layout.stride, layout.axes, kept, layout.swizzle, layout.offset)
     return None if out.is_plain else out
-
-
-def _strided(layout: ShardLayout) -> ShardLayout:
-    """``layout`` with its strides written out."""
-    if layout.stride is not None:
-        return layout
-    stride = refill(layout.shape, iter(compact_strides(layout.modes)))  # type: ignore[arg-type]
-    assert isinstance(stride, tuple)
-    return replace(layout, stride=stride)
-
-
-def _leading(type: TensorType, extents: Sequence[int]) -> ShardLayout | None:
-    """The layout of ``type``, one after another along new leading axes of ``extents``."""
-    layout = type.layout
-    if layout is None or layout.strides is None:
-        return None
-    groups = layout.groups(type.shape)
-    modes = [_nest([layout.modes[m] for m in g]) for g in groups]
-    steps = [_nest([layout.strides[m] for m in g]) for g in groups]
-    size = 1 + sum(
-        (int(m) - 1) * int(s)  # type: ignore[arg-type]
-        for m, s in zip(layout.modes, layout.strides, strict=True)
-    )
-    lead: list[int] = []
-    for extent in reversed(extents):
-        lead.insert(0, size)
-        size *= extent
-    return ShardLayout((*extents, *modes), (*lead, *steps), axes=(None,) * (
-        len(extents) + len(layout.modes)), swizzle=layout.swizzle)  # fmt: skip
-
-
-def _nest(items: list[Dim]) -> Any:
-    return items[0] if len(items) == 1 else tuple(items)
-
-
-def _quotient(extent: int, axes: Sequence[Axis]) -> int:
-    for axis in axes:
-        extent //= axis.extent
-    return extent
-
-
-def _part_layout(type: TensorType, gone: set[Axis]) -> ShardLayout | None:
-    """The layout of what one owner holds: the modes that are not bound to its axes."""
-    layout = type.layout
-    assert layout is not None
-    if layout.strides is None:
-        return None
-    shape: list[tuple[Dim, ...]] = []
-    steps: list[tuple[Dim, ...]] = []
-    for group in layout.groups(type.shape):
-        kept = [m for m in group if layout.axes[m] not in gone] or []
-        shape.append(tuple(layout.modes[m] for m in kept) or (1,))
-        steps.append(tuple(layout.strides[m] for m in kept) or (0,))
-    count = sum(len(s) for s in shape)
-    return ShardLayout(tuple(shape), tuple(steps), (None,) * count, (), layout.swizzle)

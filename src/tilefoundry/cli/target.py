@@ -1,4 +1,4 @@
-"""The hardware known: list, show, add and remove target documents."""
+"""The hardware known: list, show, measure, add and remove target documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ),
 )
 def command() -> None:
-    """The hardware known: list, show, add and remove target documents.
+    """The hardware known: list, show, measure, add and remove target documents.
 
     A Device document states the figures of one piece of hardware, an Architecture
     document what all of its kind share. `tilefoundry spec targets` says what they hold.
@@ -200,33 +200,111 @@ def add_command(file: str, replace: bool, as_json: bool) -> None:
     The folder is $TILEFOUNDRY_HOME/targets (by default ~/.tilefoundry/targets). A
     document is read only where its id is named: adding one changes no other answer.
     """
-    from tilefoundry.targets.load import find_document, home, read_file
+    from tilefoundry.targets.load import read_file
 
     text, document = read_file(file)
-    found = find_document(document.id)
-    if found and found.place != "user":
-        refuse("target-taken", id=document.id, place=found.place)
-    if found and not replace:
-        refuse("target-exists", id=document.id)
-    folder = home()
-    if folder.parts[0] == "~":  # a user without a home folder
-        refuse("output-unwritable", path=folder, reason="set TILEFOUNDRY_HOME, there is no home")
-    path = folder / f"{document.id}.toml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _unwritable(folder, error)
-    write_whole(str(path), text)
+    path, replaced = _keep(document.id, text, replace)
     record = {
         "id": document.id,
         "kind": _kind(document),
         "family": document.family,
-        "replaced": found is not None,
+        "replaced": replaced,
         "path": str(path),
     }
-    verb = "replaced" if found else "added"
+    verb = "replaced" if replaced else "added"
     text = f"{verb} {document.id} ({_kind(document)}, family {document.family})\n  file: {path}"
     emit(record, text, as_json)
+
+
+def _hold_free(id: str, replace: bool) -> bool:
+    """Refuse an id that is not the user's to write; whether a document of theirs has it."""
+    from tilefoundry.targets.load import find_document
+
+    found = find_document(id)
+    if found and found.place != "user":
+        refuse("target-taken", id=id, place=found.place)
+    if found and not replace:
+        refuse("target-exists", id=id)
+    return found is not None
+
+
+def _keep(id: str, text: str, replace: bool) -> tuple[Path, bool]:
+    """Write a checked document into the user's folder; whether one of its id was there."""
+    from tilefoundry.targets.load import home
+
+    replaced = _hold_free(id, replace)
+    folder = home()
+    if folder.parts[0] == "~":  # a user without a home folder
+        refuse("output-unwritable", path=folder, reason="set TILEFOUNDRY_HOME, there is no home")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _unwritable(folder, error)
+    path = folder / f"{id}.toml"
+    write_whole(str(path), text)
+    return path, replaced
+
+
+@command.command(
+    "probe",
+    epilog=epilog(
+        (
+            "tilefoundry target probe",
+            "tilefoundry target probe --write my.box --replace",
+        ),
+        {4: "no compiler is found, or the program failed"},
+    ),
+)
+@out_argument("[REPORT]")
+@click.option("--write", "id", metavar="ID",
+              help="Keep what was measured as the Device document ID of yours.")  # fmt: skip
+@click.option("--replace", is_flag=True, help="Replace your document of the same id.")
+@click.option("--repetitions", type=click.IntRange(1, 1000), default=15, show_default=True,
+              metavar="N", help="How often each figure is taken.")  # fmt: skip
+@json_option
+def probe_command(
+    out: str | None, id: str | None, replace: bool, repetitions: int, as_json: bool
+) -> None:
+    """Measure this machine's CPU.
+
+    A small program, compiled by the system's compiler for this processor, measures the clock
+    under load, the bandwidth of memory and caches, and the rate of multiply-adds in each
+    element type, on 1, 2, 4 ... all processors. Let nothing else run meanwhile.
+
+    A program then names the document, CpuTarget("ID"), and `analyze` prices it by these facts;
+    `measure --target ID` takes the physical floor from them.
+    """
+    from tilefoundry.build.probe import document, probe
+    from tilefoundry.targets.document import ID, LONGEST_ID, read_document
+    from tilefoundry.targets.load import architecture_of, family_of
+
+    if id is not None:
+        if not ID.fullmatch(id) or len(id) > LONGEST_ID:
+            raise click.UsageError(f"--write {id} is no id: names joined by dots, as in my.box")
+        _hold_free(id, replace)
+    found = probe(repetitions)
+    here = found.machine
+    record: dict[str, object] = {
+        "model": here.model,
+        "architecture": here.architecture,
+        "processors": len(here.cpus),
+        "compiler": found.compiler,
+        "date": found.date,
+        "repetitions": repetitions,
+        "samples": [sample.record() for sample in found.samples],
+    }
+    lines = [_line("# probe", {k: v for k, v in record.items() if k != "samples"})]
+    for sample in found.samples:
+        row = sample.record()
+        shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+        lines.append(_line("probe", shown))
+    if id is not None:
+        text = document(id, found)
+        read_document(text, f"{id}.toml", family_of, architecture_of)
+        path, replaced = _keep(id, text, replace)
+        record |= {"id": id, "path": str(path), "replaced": replaced}
+        lines.append(f"{'replaced' if replaced else 'added'} {id}\n  file: {path}")
+    emit(record, "\n".join(lines), as_json, out)
 
 
 @command.command("remove", epilog=epilog(("tilefoundry target remove acme.box",)))

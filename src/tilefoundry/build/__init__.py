@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import Source, emit
 from tilefoundry.lang.load import Loaded
+from tilefoundry.targets.contract.registry import TARGETS
 from tilefoundry.tir.program import Program
 
 
@@ -51,14 +55,25 @@ def build(loaded: Loaded, options: tuple[str, ...] = (), model: bool = False) ->
 
 def build_program(program: Program, options: tuple[str, ...] = (), model: bool = False) -> Built:
     """Verified TIR, emitted and compiled."""
-    from tilefoundry.build.compiler import compiled
-
     source = emit(program)
     if model:
         source = replace(source, flags=("-march=native", MODEL))
     if options:
         source = replace(source, flags=(*source.flags, *options))
-    return Built(program, source, compiled(source))
+    return Built(program, source, host(source.family, "compiler").compiled(source))
 
 
-__all__ = ["MODEL", "Built", "build", "build_program"]
+def host(family: str, part: str) -> ModuleType:
+    """The module that compiles (``compiler``) or calls (``call``) programs of a family: its
+    own, or the one for C libraries."""
+    if (TARGETS / family / "host" / f"{part}.py").is_file():
+        return import_module(f"tilefoundry.targets.{family}.host.{part}")
+    return import_module(f"tilefoundry.build.{part}")
+
+
+def callable_of(built: Built) -> Any:
+    """A compiled program as a callable on its inputs."""
+    return host(built.source.family, "call").Compiled(built)
+
+
+__all__ = ["MODEL", "Built", "build", "build_program", "callable_of", "host"]

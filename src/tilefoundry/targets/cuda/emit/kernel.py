@@ -120,7 +120,7 @@ class Kernel:
         for buffer in (*self.func.params, *(b for b, _ in self.work)):
             const = "" if buffer in written or buffer.role == "work" else "const "
             out.append(f"{const}{stored_type(buffer.dtype)} *__restrict__ {self.names[buffer]}")
-        out += [f"const __grid_constant__ CUtensorMap {m.name}" for m in self.maps.values()]
+        out += [f"const __grid_constant__ TensorMap {m.name}" for m in self.maps.values()]
         return out
 
     def write(self) -> None:

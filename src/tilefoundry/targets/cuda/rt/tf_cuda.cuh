@@ -2,13 +2,24 @@
 // Each function is one instruction or a few; PTX ISA names are in the comments.
 #pragma once
 
-#include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
+#ifndef __CUDACC_RTC__
 #include <stdint.h>
+#else
+typedef unsigned char uint8_t;
+typedef signed char int8_t;
+typedef unsigned short uint16_t;
+typedef short int16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+#endif
 
 #define TF __device__ __forceinline__
+
+// A tensor map as the driver encodes it (CUtensorMap).
+struct alignas(64) TensorMap {
+    uint64_t words[16];
+};
 
 // Index arithmetic: division and remainder round down.
 
@@ -76,15 +87,21 @@ TF float tf_bf16_at(uint32_t word) {
 }
 template <int LANE>
 TF float tf_f16_at(uint32_t word) {
-    return __half2float(__ushort_as_half((unsigned short)(word >> (16 * LANE))));
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((uint16_t)(word >> (16 * LANE))));
+    return x;
 }
 template <int LANE>
 TF float tf_fp8e4m3_at(uint32_t word) {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)(word >> (8 * LANE)), __NV_E4M3)));
+    uint32_t both;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"((uint16_t)(word >> (8 * LANE) & 0xff)));
+    return tf_f16_at<0>(both);
 }
 template <int LANE>
 TF float tf_fp8e5m2_at(uint32_t word) {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)(word >> (8 * LANE)), __NV_E5M2)));
+    uint32_t both;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(both) : "h"((uint16_t)(word >> (8 * LANE) & 0xff)));
+    return tf_f16_at<0>(both);
 }
 template <int LANE>
 TF int tf_i8_at(uint32_t word) { return (int8_t)(word >> (8 * LANE)); }
@@ -320,11 +337,11 @@ TF void tf_bulk_store(void *to, uint32_t from, int bytes) {
 
 // cp.async.bulk.tensor, 1 to 5 dimensions.
 #define TF_TENSOR(N, WORDS, STORED, ...)                                                            \
-    TF void tf_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barrier, TF_ARGS_##N) {    \
+    TF void tf_tensor_load(uint32_t to, const TensorMap &map, uint32_t barrier, TF_ARGS_##N) {    \
         asm volatile("cp.async.bulk.tensor." #N "d.shared::cluster.global.mbarrier::complete_tx::bytes" \
                      " [%0], [%1, " WORDS "], [%2];" ::"r"(to), "l"(&map), "r"(barrier), __VA_ARGS__ : "memory"); \
     }                                                                                               \
-    TF void tf_tensor_store(const CUtensorMap &map, uint32_t from, TF_ARGS_##N) {                   \
+    TF void tf_tensor_store(const TensorMap &map, uint32_t from, TF_ARGS_##N) {                   \
         asm volatile("cp.async.bulk.tensor." #N "d.global.shared::cta.bulk_group [%0, " STORED "], [%1];" \
                      ::"l"(&map), "r"(from), __VA_ARGS__ : "memory");                               \
     }

@@ -1,0 +1,179 @@
+"""A compiled program as a callable on torch tensors of one CUDA device.
+
+Launches go to torch's current stream; nothing waits, so calls may be captured in a CUDA
+graph. Parameters of a launch are packed once for each set of addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilefoundry.build import Built
+from tilefoundry.diag import refuse
+from tilefoundry.emit.source import Argument
+from tilefoundry.targets.cuda.host import driver
+from tilefoundry.targets.cuda.host.plan import LaunchPlan
+
+ALIGN = 16
+"""Bytes that every tensor's address is a multiple of."""
+KEPT = 256
+"""Sets of addresses whose packed parameters are kept."""
+
+
+class Packed:
+    """One launch with its parameters in host memory, ready for the driver."""
+
+    def __init__(self, plan: LaunchPlan, function: Any, pointers: list[int]) -> None:
+        self.function, self.plan = function, plan
+        self._values = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
+        first = ctypes.addressof(self._values)
+        places = [first + 8 * n for n in range(len(pointers))]
+        self._maps = [driver.aligned(driver.MAP_BYTES, driver.MAP_ALIGN) for _ in plan.maps]
+        places += [at for _, at in self._maps]
+        self.parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
+        lib = driver.library()
+        self.launch = lib.cuLaunchCooperativeKernel if plan.cooperative else lib.cuLaunchKernel
+        head = (plan.grid, 1, 1, plan.threads, 1, 1, plan.shared_bytes)
+        self.head = tuple(ctypes.c_uint(x) for x in head)
+
+    def encode(self, addresses: Sequence[int]) -> None:
+        for (_, at), plan, address in zip(self._maps, self.plan.maps, addresses, strict=True):
+            driver.encode(at, plan.dtype, address, plan.dims, plan.strides, plan.box, plan.swizzle)
+
+
+class Compiled:
+    """``compiled(*inputs)`` runs the program; ``weights`` by name are set before the first
+    call that needs them."""
+
+    def __init__(self, built: Built) -> None:
+        self.built = built
+        self.weights: Mapping[str, Any] = {}
+        arguments = built.source.arguments
+        self._inputs = [a for a in arguments if a.role == "in"]
+        self._outputs = [a for a in arguments if a.role == "out"]
+        self._order = [a for a in arguments if a.role != "out"]
+        self._plans: tuple[LaunchPlan, ...] = built.source.launches  # type: ignore[assignment]
+        self._image = built.library.read_bytes()
+        self._functions: dict[int, dict[str, Any]] = {}
+        self._work: dict[tuple[int, int], Any] = {}
+        self._packed: dict[tuple[int, ...], list[Packed]] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs: one tensor, or a tuple of several."""
+        import torch
+
+        given = self._given(inputs)
+        device = given[0].device if given else torch.device("cuda", torch.cuda.current_device())
+        outs = [
+            torch.empty(a.shape, dtype=getattr(torch, str(a.dtype.torch)), device=device)
+            for a in self._outputs
+        ]
+        self._run(given, outs)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def into(self, outputs: Sequence[Any], *inputs: Any) -> None:
+        """The same, into tensors that are there."""
+        self._run(self._given(inputs), outputs)
+
+    def _given(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        if len(inputs) != len(self._inputs):
+            names = " ".join(a.name for a in self._inputs)
+            refuse("build-arguments", None, takes=names, given=len(inputs))
+        if len(self._order) == len(self._inputs):
+            return inputs
+        left = iter(inputs)
+        out: list[Any] = []
+        for argument in self._order:
+            if argument.role != "weight":
+                out.append(next(left))
+            elif argument.name in self.weights:
+                out.append(self.weights[argument.name])
+            else:
+                refuse("build-weight", None, name=argument.name)
+        return out
+
+    def _run(self, given: Sequence[Any], outs: Sequence[Any]) -> None:
+        import torch
+
+        pointers = [
+            _pointer(x, a, given[0] if given else outs[0])
+            for x, a in zip((*given, *outs), (*self._order, *self._outputs), strict=True)
+        ]
+        device: int = (given[0] if given else outs[0]).device.index
+        stream: int = torch._C._cuda_getCurrentRawStream(device)
+        key = (device, stream, *pointers)
+        launches = self._packed.get(key)
+        if launches is None:
+            with torch.cuda.device(device):
+                launches = self._prepared(key, device, stream, pointers)
+        handle = ctypes.c_void_p(stream)
+        for x in launches:
+            status = x.launch(x.function, *x.head, handle, x.parameters, None) if (
+                not x.plan.cooperative
+            ) else x.launch(x.function, *x.head, handle, x.parameters)  # fmt: skip
+            if status:
+                driver.check(status, f"launching {x.plan.kernel}")
+
+    def _prepared(
+        self, key: tuple[int, ...], device: int, stream: int, pointers: list[int]
+    ) -> list[Packed]:
+        functions = self._functions.get(device)
+        if functions is None:
+            module = driver.load(self._image)
+            functions = self._functions[device] = {
+                p.kernel: driver.function(module, p.kernel, p.shared_bytes) for p in self._plans
+            }
+        work = self._workspace(device, stream)
+        order = [*self.built.source.arguments]
+        mine = {a.name: p for a, p in zip((*self._order, *self._outputs), pointers, strict=True)}
+        addresses = [mine[a.name] for a in order]
+
+        def of(where: tuple[str, int]) -> int:
+            return addresses[where[1]] if where[0] == "argument" else work + where[1]
+
+        out: list[Packed] = []
+        for plan in self._plans:
+            packed = Packed(plan, functions[plan.kernel], [of(w) for w in plan.pointers])
+            packed.encode([of(m.where) for m in plan.maps])
+            out.append(packed)
+        if len(self._packed) >= KEPT:
+            self._packed.clear()
+        self._packed[key] = out
+        return out
+
+    def _workspace(self, device: int, stream: int) -> int:
+        """Device memory of a stream's launches; zeros at first, as counters in it begin."""
+        import torch
+
+        size = self.built.source.workspace
+        if not size:
+            return 0
+        if (device, stream) not in self._work:
+            self._work[device, stream] = torch.zeros(size, dtype=torch.uint8, device=device)
+        return self._work[device, stream].data_ptr()
+
+
+_TORCH: dict[str, Any] = {}
+
+
+def _pointer(x: Any, a: Argument, first: Any) -> int:
+    dtype = _TORCH.get(a.dtype.name)
+    if dtype is None:
+        import torch
+
+        dtype = _TORCH[a.dtype.name] = getattr(torch, str(a.dtype.torch))
+    try:
+        if x.dtype is dtype and x.shape == a.shape and x.is_cuda and x.is_contiguous():
+            at: int = x.data_ptr()
+            if at % ALIGN == 0 and x.device == first.device:
+                return at
+    except AttributeError:
+        pass
+    found = f"a {type(x).__name__}"
+    if hasattr(x, "data_ptr"):
+        found = (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
+                 f"{x.stride()} on {x.device} at {x.data_ptr():#x}")  # fmt: skip
+    wanted = f"{a.dtype} {a.shape}, contiguous, on one CUDA device, aligned to {ALIGN} bytes"
+    refuse("build-argument", None, name=a.name, wants=wanted, found=found)

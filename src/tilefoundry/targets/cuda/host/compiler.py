@@ -1,0 +1,153 @@
+"""CUDA source to a cubin: nvcc where there is one, else NVRTC."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilefoundry.build.cache import Entry, entry, key_of
+from tilefoundry.diag import refuse
+from tilefoundry.emit.source import Source
+
+ARCH = "sm_90a"
+OPTIONS = (
+    f"-arch={ARCH}", "-std=c++17", "-lineinfo",
+    "-fmad=false",  # a product that is added rounds first, as the program says
+)  # fmt: skip
+NVCC = ("-cubin", "-O3", "-Xptxas", "-v", "-diag-suppress", "177")
+RTC = ("--ptxas-options=-v",)
+SECONDS = 600
+LOG = "compiler.log"
+
+
+@cache
+def compiler() -> tuple[str, str]:
+    """Path and version of nvcc, or of the NVRTC library; refuses a machine without either."""
+    wanted = os.environ.get("NVCC")
+    places = (wanted,) if wanted else ("nvcc", "/usr/local/cuda/bin/nvcc")
+    found = next(filter(None, map(shutil.which, places)), None)
+    if found is not None:
+        path = os.path.realpath(found)
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+        lines = done.stdout.splitlines() or ["unknown version"]
+        return path, lines[-1] if len(lines) < 2 else lines[-2]
+    for path in _rtc_places():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0:
+            return path, f"NVRTC {major.value}.{minor.value}"
+    refuse("build-compiler", None, wanted="nvcc libnvrtc.so")
+
+
+def _rtc_places() -> list[str]:
+    """Where NVRTC may be: the system's libraries, and the packages that torch brings."""
+    found = [f"libnvrtc.so{end}" for end in (".13", ".12", "")]
+    for folder in (*sys.path, "/usr/local/cuda/lib64"):
+        for pattern in ("nvidia/*/lib/libnvrtc.so*", "libnvrtc.so*"):
+            found += sorted(glob.glob(os.path.join(folder, pattern)))
+    return [p for p in found if "builtins" not in p]
+
+
+def compiled(source: Source) -> Entry:
+    """The cubin of ``source``, from the cache or compiled now."""
+    path, version = compiler()
+    file, cubin = next(iter(source.files)), f"{source.name}.cubin"
+    rtc = "nvrtc" in os.path.basename(path)
+    said = [*OPTIONS, *(RTC if rtc else NVCC), *source.flags]
+    parts = [path, version, *said]
+    for name, text in source.files.items():
+        parts += [name, text]
+
+    def make(folder: Path) -> None:
+        for name, text in source.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        if rtc:
+            log = _by_rtc(path, source, said, folder / cubin, version)
+        else:
+            done = subprocess.run(
+                [path, *said, "-o", cubin, file], cwd=folder, capture_output=True, text=True,
+                timeout=SECONDS,
+            )  # fmt: skip
+            log = done.stderr
+            if done.returncode:
+                _refused(log, version)
+        (folder / LOG).write_text(log, encoding="utf-8")
+
+    return entry(key_of(parts), cubin, make)
+
+
+def _refused(log: str, version: str) -> None:
+    lines = [x for x in log.splitlines() if "error" in x] or [log.strip()]
+    refuse("build-compile", None, notes=tuple(log.splitlines()[:20]),
+           compiler=version, error=lines[0])  # fmt: skip
+
+
+def _by_rtc(path: str, source: Source, options: list[str], cubin: Path, version: str) -> str:
+    """Compiles through the library; answers its log."""
+    lib: Any = ctypes.CDLL(path)
+    name, *others = source.files
+    headers = [source.files[n].encode() for n in others]
+    names = [n.encode() for n in others]
+    program = ctypes.c_void_p()
+    array = ctypes.c_char_p * max(1, len(others))
+    status = lib.nvrtcCreateProgram(ctypes.byref(program), source.files[name].encode(),
+                                    name.encode(), len(others), array(*headers), array(*names))  # fmt: skip
+    if status:
+        _refused(f"error: NVRTC answers {status}", version)
+    given = [o.encode() for o in options]
+    status = lib.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+    log = _bytes(lib.nvrtcGetProgramLogSize, lib.nvrtcGetProgramLog, program).decode(
+        "utf-8", "replace"
+    ).rstrip("\0")  # fmt: skip
+    if status:
+        _refused(log, version)
+    cubin.write_bytes(_bytes(lib.nvrtcGetCUBINSize, lib.nvrtcGetCUBIN, program))
+    lib.nvrtcDestroyProgram(ctypes.byref(program))
+    return log
+
+
+def _bytes(size: Any, get: Any, program: ctypes.c_void_p) -> bytes:
+    count = ctypes.c_size_t()
+    size(program, ctypes.byref(count))
+    data = ctypes.create_string_buffer(count.value)
+    get(program, data)
+    return data.raw
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+
+
+def resources(made: Entry) -> dict[str, dict[str, object]]:
+    """Of each kernel what the assembler says: registers, spilled and stack bytes, warnings."""
+    try:
+        log = (made.folder / LOG).read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    out: dict[str, dict[str, object]] = {}
+    here: dict[str, object] = {}
+    for line in log.splitlines():
+        found = _ENTRY.search(line)
+        if found:
+            here = out.setdefault(found[1], {})
+        found = _SPILL.search(line)
+        if found:
+            here.update(stack_bytes=int(found[1]), spill_bytes=int(found[2]) + int(found[3]))
+        found = _USED.search(line)
+        if found:
+            here["registers"] = int(found[1])
+        if "serialized" in line or "setmaxnreg" in line:
+            here["finding"] = line.strip()
+    return out

@@ -1,0 +1,84 @@
+"""The CUDA driver through ctypes: modules, launches, tensor maps.
+
+CUDA Driver API; enumeration values as its reference gives them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tilefoundry.diag import refuse
+
+MAX_DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+DATA_TYPES = {"u8": 0, "i8": 0, "bool": 0, "fp8e4m3": 0, "fp8e5m2": 0, "i16": 1, "i32": 3,
+              "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}  # fmt: skip
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+PROMOTION = 2
+"""CU_TENSOR_MAP_L2_PROMOTION_L2_128B"""
+MAP_BYTES, MAP_ALIGN = 128, 64
+
+
+@cache
+def library() -> Any:
+    """libcuda, initialised; refuses a machine without a driver."""
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        try:
+            found = ctypes.CDLL(name)
+        except OSError:
+            continue
+        if found.cuInit(0) == 0:
+            return found
+    refuse("build-driver", None, wanted="libcuda.so.1")
+
+
+def check(status: int, what: str) -> None:
+    """Refuses what the driver answers with an error."""
+    if not status:
+        return
+    text = ctypes.c_char_p()
+    library().cuGetErrorString(status, ctypes.byref(text))
+    said = text.value.decode() if text.value else "unknown error"
+    refuse("build-launch", None, what=what, status=status, error=said)
+
+
+def load(image: bytes) -> ctypes.c_void_p:
+    """A module of the context that is current."""
+    module = ctypes.c_void_p()
+    check(library().cuModuleLoadData(ctypes.byref(module), image), "cuModuleLoadData")
+    return module
+
+
+def function(module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
+    """A kernel that may take ``shared`` bytes of dynamic shared memory."""
+    found = ctypes.c_void_p()
+    lib = library()
+    check(lib.cuModuleGetFunction(ctypes.byref(found), module, name.encode()), name)
+    if shared:
+        check(lib.cuFuncSetAttribute(found, MAX_DYNAMIC_SHARED, shared),
+              f"{shared} bytes of shared memory for {name}")  # fmt: skip
+    return found
+
+
+def aligned(size: int, align: int) -> tuple[Any, int]:
+    """Host memory and an aligned address in it."""
+    data = ctypes.create_string_buffer(size + align)
+    return data, -(-ctypes.addressof(data) // align) * align
+
+
+def encode(
+    at: int, dtype: str, address: int, dims: Sequence[int], strides: Sequence[int],
+    box: Sequence[int], swizzle: int,
+) -> None:  # fmt: skip
+    """Writes a tensor map to host address ``at``."""
+    rank = len(dims)
+    long, word = ctypes.c_uint64, ctypes.c_uint32
+    status = library().cuTensorMapEncodeTiled(
+        ctypes.c_void_p(at), DATA_TYPES[dtype], rank, ctypes.c_void_p(address),
+        (long * rank)(*dims), (long * max(1, rank - 1))(*strides), (word * rank)(*box),
+        (word * rank)(*([1] * rank)), 0, SWIZZLES[swizzle], PROMOTION, 0,
+    )  # fmt: skip
+    check(status, f"a tensor map of dims {tuple(dims)}, box {tuple(box)}")

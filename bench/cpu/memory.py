@@ -194,10 +194,11 @@ def measure(name: str, threads: int) -> Row:
     copy = max(middle[c] for c in middle if c.startswith("copy"))
     rival = max((c for c in middle if c.startswith("torch")), key=lambda c: middle[c])
     ours = speeds["ours"]
+    spread = (max(ours) - min(ours)) / middle["ours"]
     return Row(
         name, threads, found[0]["target"], round(moved / 1e6, 1), round(middle["ours"], 2),
         round(copy, 2), round(middle[rival], 2), rival, round(middle["ours"] / copy, 3),
-        round(middle["ours"] / middle[rival], 3), round((max(ours) - min(ours)) / middle["ours"], 3),
+        round(middle["ours"] / middle[rival], 3), round(spread, 3),
     )  # fmt: skip
 
 

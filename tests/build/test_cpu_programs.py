@@ -12,6 +12,8 @@ from programs.reference import inputs, misses
 from programs_cpu.expected import REFERENCES
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
+from tilefoundry.evaluate import evaluate
+from tilefoundry.judge.lowered import Interpreted
 from tilefoundry.lang.load import load_source
 
 PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
@@ -76,3 +78,28 @@ def test_threads_do_not_change_a_result(name):
     _, all = run(found)
     for a, b in zip(one, all, strict=True):
         assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+SMALL = {
+    "chain": {"N": 70},
+    "softmax": {"ROWS": 3, "COLS": 20},
+    "rmsnorm": {"ROWS": 3, "COLS": 20},
+    "layernorm": {"ROWS": 3, "COLS": 20},
+    "total": {"N": 70},
+    "activations": {"N": 20},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_it_is_what_the_program_means_executed_or_interpreted(name):
+    found = loaded(name, SMALL[name])
+    given, outs = run(found, seed=1)
+    weights = {n: given[n] for n in found.module.funcs[found.func].weights}
+    takes = [v for n, v in given.items() if n not in weights]
+    meant = evaluate(found.module, found.func, takes, weights, "cpu")
+    lowered = Interpreted(found)
+    lowered.weights = weights
+    for out, mean, seen in zip(outs, meant, lowered(*takes), strict=True):
+        size = 2.0**-7 if out.dtype is torch.bfloat16 else 2.0**-20
+        torch.testing.assert_close(out.double(), mean.double(), rtol=size, atol=size)
+        torch.testing.assert_close(seen.double(), mean.double(), rtol=size, atol=size)

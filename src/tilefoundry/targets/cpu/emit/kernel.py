@@ -103,7 +103,8 @@ class Kernel:
                 self.names[buffer] = self.out.name(buffer.name)
                 self.work.append((buffer, size))
         for buffer in self.func.buffers:
-            if buffer.role == "work" and buffer not in self.names:
+            shared = self.func.target.storages[buffer.storage].level is None
+            if shared and buffer not in self.names:
                 self.names[buffer] = self.out.name(buffer.name)
                 self.work.append((buffer, -(-prod(buffer.shape) * buffer.dtype.bits // 8)))
         self.meets = self.meets or any(

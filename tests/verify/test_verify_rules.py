@@ -247,6 +247,21 @@ def test_initialisation_is_visible_before_use(left_out):
     assert codes(func) == (set() if left_out == "none" else {"sync-barrier"})
 
 
+@pytest.mark.parametrize("lanes", [1, 32, 128])
+@pytest.mark.parametrize("met", [True, False])
+def test_the_thread_that_initialises_may_use_a_barrier_before_the_others(lanes, met):
+    k = Kernel(128)
+    src, tile = k.gmem("src", (32, 64)), k.smem("tile", (32, 64))
+    full = k.barrier("full", 1)
+    start = k.setup()
+    load = copy(src, tile, "copy_async_tensor", barrier=full, slot=0)
+    wait = sync("wait", barrier=full)
+    waits = k.on(0, 4, wait) if lanes == 128 else k.lanes(lanes, wait)
+    body = (k.lanes(1, sync("expect", barrier=full, bytes=4096), load), waits)
+    found = codes(k.func(*start, *body) if met else k.func(start[0], *body))
+    assert found == (set() if met or lanes == 1 else {"sync-barrier"})
+
+
 def test_a_fence_on_a_path_of_zero_trips():
     # trap 9: the only fence stands in a loop that may not run
     def program(trips):

@@ -69,7 +69,8 @@ def find(machine: Machine, barrier: Barrier, slot: int, site: Site) -> Phase | N
 
 
 def use(machine: Machine, phase: Phase, site: Site, me: Knowledge, elected: bool) -> None:
-    """A use of a barrier must come after its initialisation, made visible."""
+    """A use of a barrier must come after its initialisation, made visible; ``elected``: the
+    role's first thread alone uses it."""
     at, time = phase.init
     own = at - me.base - OWN
     if time and (
@@ -137,7 +138,7 @@ def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,
         phase = find(machine, barrier, slot(me.env), site)
         if phase is None:
             return
-        use(machine, phase, site, me, elected)
+        use(machine, phase, site, me, elected and count == 1)
         now = me.pass_control()
         clock = me.publish(level, elected)
         in_phase(machine, phase, me, clock, site, group)
@@ -202,6 +203,10 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
     leader = _leader(machine, site, role)
 
     def follow(me: Knowledge) -> Process:
+        phase = find(machine, barrier, slot(me.env), site)
+        if phase is None:
+            return
+        use(machine, phase, site, me, elected=False)
         # the lanes of a warp go through a wait together
         seen = len(me.waits.setdefault(site, []))
         ahead = machine.roles[leader].waits.setdefault(site, [])
@@ -217,7 +222,7 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
         phase = find(machine, barrier, slot(me.env), site)
         if phase is None:
             return
-        use(machine, phase, site, me, elected=role.first == site.threads[0])
+        use(machine, phase, site, me, elected=role.threads == site.threads[:1])
         known, want = me.common[phase.dim], parity(me.env) & 1
         # the phase of this parity that is the next to complete, or the last that did
         number = known if known & 1 == want else known - 1

@@ -33,7 +33,7 @@ Call = Callable[[], Any]
 
 
 def gemm(name: str, **consts: object) -> tuple[Call, Call, float, float]:
-    kernel, loaded = made(name, consts)
+    kernel = made(name, consts)
     a, b = (arg(kernel, n) for n in range(2))
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
     rival_out = torch.empty_like(out)
@@ -42,13 +42,13 @@ def gemm(name: str, **consts: object) -> tuple[Call, Call, float, float]:
     return ours, rival, flops, error(ours, rival, out, rival_out)
 
 
-def made(name: str, consts: dict[str, object]) -> tuple[Any, Any]:
+def made(name: str, consts: dict[str, object]) -> Any:
     loaded = load_source(str(PROGRAMS / f"{name}.py"), None, consts)
     began = time.perf_counter()
     built = build(loaded)
     kernel = callable_of(built)
     kernel.build_seconds = time.perf_counter() - began
-    return kernel, loaded
+    return kernel
 
 
 def arg(kernel: Any, n: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ def error(ours: Call, rival: Call, x: torch.Tensor, y: torch.Tensor) -> float:
 
 def rows(name: str, torch_form: Callable[..., torch.Tensor]) -> tuple[Call, Call, float, float]:
     """A memory-bound program of one input and one output; counts bytes."""
-    kernel, _ = made(name, {})
+    kernel = made(name, {})
     x = arg(kernel, 0)
     out = torch.empty_like(x)
     kept: list[torch.Tensor] = []
@@ -161,8 +161,12 @@ def main() -> None:
     for name in given.cases or CASES:
         ours, rival, work, apart = CASES[name]()
         is_gemm = name.startswith("gemm")
-        record: dict[str, object] = {"case": name, "device": torch.cuda.get_device_name(),
-                                     "torch": torch.__version__, "error": f"{apart:.2e}"}  # fmt: skip
+        record: dict[str, object] = {
+            "case": name,
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "error": f"{apart:.2e}",
+        }
         timings = {"interleaved": (ours, rival, interleaved)}
         if name in BOTH:
             timings["sustained"] = (ours, rival, sustained)

@@ -84,7 +84,10 @@ def _computed(
         dtype = promote(dtype, other.dtype) or result
     if op in LOGIC or op == "logical_not":
         truth = [converted(r.wide(at, turns), wide(r.dtype), "bool") for r in readers]
-        return f"!{truth[0]}" if op == "logical_not" else f"({f' {LOGIC[op]} '.join(truth)})", "bool"
+        return (
+            f"!{truth[0]}" if op == "logical_not" else f"({f' {LOGIC[op]} '.join(truth)})",
+            "bool",
+        )
     have = wide(dtype)
     if op == "div" and not dtype.is_float:
         have = "f32"

@@ -157,7 +157,7 @@ def _runs(view: View, place: Dim) -> list[Run] | None:
     start adds no carry."""
     free: dict[Sym, Dim] = {v: 0 for v, e in zip(view.vars, view.shape, strict=True) if e == 1}
     place = substitute(place, free)
-    axes = {v: n for n, v in enumerate(view.vars)}
+    axes: dict[Sym, int] = {v: n for n, v in enumerate(view.vars)}
     found: list[Run] = []
     start: Dim = 0
     for mono, coef in place.terms if isinstance(place, Expr) else (((), place),):
@@ -255,7 +255,7 @@ def domain(view: View) -> Domain | str:
 @lru_cache(maxsize=8192)
 def numeric(view: View) -> Callable[[Place], Place]:
     """The view's element as coordinates in the buffer, every other symbol being 0."""
-    names = {v: f"v[{n}]" for n, v in enumerate(view.vars)}
+    names: dict[Sym, str] = {v: f"v[{n}]" for n, v in enumerate(view.vars)}
     parts = [python(x, names) for x in view.index]
     return eval(f"lambda v: ({', '.join(parts)}{',' if parts else ''})")
 

@@ -45,9 +45,7 @@ def _text(steps: list[tuple[int, int, int]], first: int, unit: str, bits: int) -
     return " + ".join(terms)
 
 
-def move(
-    k: Kernel, plan: MatrixPlan, held: View, memory: View, mesh: Mesh, load: bool
-) -> None:
+def move(k: Kernel, plan: MatrixPlan, held: View, memory: View, mesh: Mesh, load: bool) -> None:
     """The issues of every warp; ``held`` in registers, ``memory`` shared."""
     k.declare(held.buffer)
     found = side(memory)

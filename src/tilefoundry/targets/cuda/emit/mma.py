@@ -58,7 +58,8 @@ def _function(k: Kernel, p: Product, acc: int, lhs: int, rhs: int) -> str:
     ins = ", ".join([f'"r"(a{i})' for i in range(lhs)] + [f'"r"(b{i})' for i in range(rhs)])
     k.functions[name] = (
         f"TF void {name}({', '.join(given)}) {{",
-        f'    asm volatile("mma.sync.aligned.m{m}n{n}k{depth}.row.col.{into}.{operand}.{operand}.{into} "',
+        f'    asm volatile("mma.sync.aligned.m{m}n{n}k{depth}.row.col."',
+        f'                 "{into}.{operand}.{operand}.{into} "',
         f'                 "{d}, {a}, {b}, {d};"',
         f"                 : {outs} : {ins});",
         "}",

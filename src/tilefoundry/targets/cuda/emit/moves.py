@@ -83,7 +83,9 @@ def _load(k: Kernel, source: View, write: View) -> None:
     access = Access(k, source, over)
     dtype = write.dtype
     per = per_word(dtype)
-    width = access.width(over.registers, per) if source.dtype is dtype and dtype.kind != "bool" else 0
+    width = (
+        access.width(over.registers, per) if source.dtype is dtype and dtype.kind != "bool" else 0
+    )
     if width < 4 or dtype.bits > 32:
         _load_elements(k, source, write, over, access)
         return
@@ -98,7 +100,9 @@ def _load(k: Kernel, source: View, write: View) -> None:
             word = access.filled() if per == 1 else to_word(
                 dtype, wide(dtype), [_number(source)] * per
             )  # fmt: skip
-            call = f"if ({test}) {call} else tf_fill<{width // 4}>(&{to}, ({word_type(dtype)}){word});"
+            call = (
+                f"if ({test}) {call} else tf_fill<{width // 4}>(&{to}, ({word_type(dtype)}){word});"
+            )
         k.out.line(call)
 
     each(k.out, len(turns), body)

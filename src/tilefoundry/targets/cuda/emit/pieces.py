@@ -58,7 +58,9 @@ class Walk:
             self.k.names[self.piece] = self.name
             turn = self.k.out.name("turn")
             head = f"for (int {turn} = 0; {turn} < {rounds}; {turn}++)"
-            return self._named(head, f"const int {self.name} = {self.rank} + {turn} * {self.units};")
+            return self._named(
+                head, f"const int {self.name} = {self.rank} + {turn} * {self.units};"
+            )
         head = (f"for (int {self.name} = {self.rank}; {self.name} < {self.plan.count}; "
                 f"{self.name} += {self.units})")  # fmt: skip
         return self._named(head, "")
@@ -186,8 +188,9 @@ def fill(k: Kernel, issue: Issue, source: Scalar, write: View, mesh: Mesh) -> No
     name = stored_type(write.dtype)
     with walk.loop():
         guard = walk.inside(write)
-        k.out.line(f"{f'if ({guard}) ' if guard else ''}*({name} *)({walk.pointer(write, place, 0)})"
-                   f" = {bits_of(source.value, write.dtype)};")  # type: ignore[arg-type]  # fmt: skip
+        into = f"*({name} *)({walk.pointer(write, place, 0)})"
+        value = bits_of(source.value, write.dtype)  # type: ignore[arg-type]
+        k.out.line(f"{f'if ({guard}) ' if guard else ''}{into} = {value};")
 
 
 EMITTERS = {"copy_async": emit_copy_async}

@@ -76,15 +76,13 @@ def _local(k: Kernel, issue: Issue) -> None:
         name = k.out.name("total")
         _sum(k, kind, have, from_, turns, name)
         totals[place[number]] = f"{name} / {count}" if kind == "mean" else name
-    for q in range(0, target.size):
+    for q in range(target.size):
         assert q in totals, issue
 
     _written_out(k, write, target, totals, have)
 
 
-def _written_out(
-    k: Kernel, write: View, target: Domain, values: dict[int, str], have: str
-) -> None:
+def _written_out(k: Kernel, write: View, target: Domain, values: dict[int, str], have: str) -> None:
     """Each register from a value of its own."""
 
     def compute(at: At, turns: Sequence[int]) -> tuple[str, str]:
@@ -281,8 +279,9 @@ def _through_shared(
     first = " && ".join(f"{p.text(k)} == 0" for p in lanes) or "true"
     own = f"({_number(k, rest)}) * {count}" if count > 1 else f"{_number(k, rest)}"
     with out.block(f"if ({first})"):
+        places = range(count)
         each(out, count, lambda at: out.line(
-            f"{table}[{own} + {at.of(range(count))}] = {terms}[{at.of(range(count))}];"))  # fmt: skip
+            f"{table}[{own} + {at.of(places)}] = {terms}[{at.of(places)}];"))  # fmt: skip
     _barrier(k, mesh)
     _collect(k, kind, terms, count, meet, lambda n, i: f"{table}[({n}) * {count} + {i}]")
     _barrier(k, mesh)
@@ -320,7 +319,9 @@ def _through_global(
     out.line(f"{kind_} *{table} = ({kind_} *){memory} + {own};")
     out.line(f"unsigned *{counter} = (unsigned *)({memory} + {k.grid * held * count * size})"
              f" + {_number(k, groups)};")  # fmt: skip
-    writers = [p for p in (_Part(a, 1, a.extent) for a in over if a.level == "thread") if p.extent > 1]
+    writers = [
+        p for p in (_Part(a, 1, a.extent) for a in over if a.level == "thread") if p.extent > 1
+    ]
     test = " && ".join(f"{p.text(k)} == 0" for p in writers) or "true"
     each_cta = held * count
     with out.block(f"if ({test})"):
@@ -353,7 +354,9 @@ def _through_global(
         each(out, len(turns), body)
     if k.loops:
         _barrier(k, mesh)
-        out.line(f"if (tid == {first}) tf_meet({counter}, {meet});  // the next meeting writes there")
+        out.line(
+            f"if (tid == {first}) tf_meet({counter}, {meet});  // the next meeting writes there"
+        )
         _barrier(k, mesh)
 
 

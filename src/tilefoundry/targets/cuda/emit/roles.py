@@ -44,9 +44,7 @@ def _leaves(k: Kernel, stmt: Stmt, mesh: Mesh) -> Iterator[tuple[Stmt, Threads]]
         yield stmt, threads_of(k, mesh)
 
 
-def restricted(
-    k: Kernel, stmts: tuple[Stmt, ...], mesh: Mesh, active: Threads
-) -> tuple[Stmt, ...]:
+def restricted(k: Kernel, stmts: tuple[Stmt, ...], mesh: Mesh, active: Threads) -> tuple[Stmt, ...]:
     """Of ``stmts`` what some thread of ``active`` executes."""
     out: list[Stmt] = []
     for stmt in stmts:
@@ -67,9 +65,7 @@ def spans(k: Kernel, stmt: Stmt) -> bool:
     return isinstance(stmt, With) and threads_of(k, stmt.mesh) >= k.active
 
 
-def components(
-    k: Kernel, stmts: tuple[Stmt, ...], mesh: Mesh, active: Threads
-) -> list[Threads]:
+def components(k: Kernel, stmts: tuple[Stmt, ...], mesh: Mesh, active: Threads) -> list[Threads]:
     """``active`` in parts that ``stmts`` may be written for apart; one part where the first
     statement is common to all, or where they work together later."""
     first = [x & active for _, x in _leaves(k, stmts[0], mesh)]

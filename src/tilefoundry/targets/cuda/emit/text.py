@@ -18,7 +18,7 @@ INT_MAX = 2**31 - 1
 def cuda_dim(x: Dim, name: Callable[[Sym], str]) -> str:
     """``x`` as C++; of 64 bits where it may exceed an int."""
     lo, hi = bounds(x)
-    if -INT_MAX <= lo and hi <= INT_MAX:
+    if lo >= -INT_MAX and hi <= INT_MAX:
         return _sum(x, name)
     return _sum(x, lambda s: f"(int64_t){name(s)}")
 

@@ -126,7 +126,8 @@ def _text(
     lines = [f"TF void {name}(float *d, {given}, uint64_t b, int adds) {{",
              "    asm volatile(", '        "{\\n"', '        ".reg .pred p;\\n"',
              f'        "setp.ne.b32 p, {adds}, 0;\\n"',
-             f'        "wgmma.mma_async.sync.aligned.m{m}n{n}k{depth}.f32.{word}.{word} {{"']  # fmt: skip
+             f'        "wgmma.mma_async.sync.aligned.m{m}n{n}k{depth}.f32.{word}.{word} "',
+             '        "{"']  # fmt: skip
     for i in range(0, count, 16):
         row = ", ".join(f"%{j}" for j in range(i, min(i + 16, count)))
         lines.append(f'        "{row}{", " if i + 16 < count else ""}"')

@@ -101,8 +101,10 @@ def _by_rtc(path: str, source: Source, options: list[str], cubin: Path, version:
     names = [n.encode() for n in others]
     program = ctypes.c_void_p()
     array = ctypes.c_char_p * max(1, len(others))
-    status = lib.nvrtcCreateProgram(ctypes.byref(program), source.files[name].encode(),
-                                    name.encode(), len(others), array(*headers), array(*names))  # fmt: skip
+    text = source.files[name].encode()
+    status = lib.nvrtcCreateProgram(
+        ctypes.byref(program), text, name.encode(), len(others), array(*headers), array(*names)
+    )
     if status:
         _refused(f"error: NVRTC answers {status}", version)
     given = [o.encode() for o in options]

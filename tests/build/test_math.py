@@ -32,6 +32,7 @@ EXACT = {
     "ceil": (np.ceil, 0),
 }
 """The function in float64, and the largest error in units of the last place."""
+PAIRS = {"minimum": np.minimum, "maximum": np.maximum}
 CONVERSIONS = ("bf16", "f16", "fp8e4m3", "fp8e5m2")
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8e4m3": torch.float8_e4m3fn,
          "fp8e5m2": torch.float8_e5m2}  # fmt: skip
@@ -43,6 +44,12 @@ def source(lanes):
         f"void {name}_all(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
         f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i))); }}"
         for name in (*EXACT, "gelu", "gelu_tanh")
+    ]
+    lines += [
+        f"void {name}_pairs(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
+        f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i), "
+        f"tf_load_f32(x + n + i))); }}"
+        for name in PAIRS
     ]
     for t in CONVERSIONS:
         lines.append(
@@ -109,6 +116,17 @@ def test_a_function_is_as_close_as_stated(library, name):
     bad = ~(same | edge | (off <= units))
     assert not bad.any(), (x[bad][:4], got[bad][:4], want[bad][:4], off[bad].max())
     assert not np.isinf(got[np.isfinite(want) & (np.abs(want) < largest * 0.999)]).any()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_nan_of_either_goes_through(library, name):
+    ends = np.array([1, -1, 0, np.inf, -np.inf, np.nan, 3, -2.5], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(ends, ends))
+    both = np.concatenate([x, y])
+    got = np.empty(x.size, np.float32)
+    args = ctypes.c_void_p(both.ctypes.data), ctypes.c_void_p(got.ctypes.data)
+    getattr(library, f"{name}_pairs")(*args, ctypes.c_long(x.size))
+    assert np.array_equal(got, PAIRS[name](x, y), equal_nan=True)
 
 
 @pytest.mark.parametrize(("name", "approximate"), [("gelu", "none"), ("gelu_tanh", "tanh")])

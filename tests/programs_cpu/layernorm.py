@@ -39,9 +39,10 @@ class LayerNorm:
                     squares = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"],
-                                      c.start)
-                        away = tf.where(n < COLS, tf.cast(v, "f32") - mean, 0.0)
+                        away = tf.cast(v, "f32") - mean
+                        if WIDE != COLS:
+                            n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], c.start)
+                            away = tf.where(n < COLS, away, 0.0)
                         squares = squares + tf.square(away)
                     spread = tf.reshard(tf.reduce(squares, (1,), True, "sum"), (1, 1))
                     scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)

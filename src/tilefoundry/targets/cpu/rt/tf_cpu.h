@@ -97,8 +97,25 @@ TF i16v tf_pick_i16(i16v m, i16v a, i16v b) { return (a & m) | (b & ~m); }
 TF i8v tf_pick_i8(i8v m, i8v a, i8v b) { return (a & m) | (b & ~m); }
 TF u8v tf_pick_u8(i8v m, u8v a, u8v b) { return (a & (u8v)m) | (b & ~(u8v)m); }
 TF bf16v tf_pick_bits16(i16v m, bf16v a, bf16v b) { return (a & (bf16v)m) | (b & ~(bf16v)m); }
-TF f32v tf_minimum_f32(f32v a, f32v b) { return tf_pick_f32((a < b) | (a != a), a, b); }
-TF f32v tf_maximum_f32(f32v a, f32v b) { return tf_pick_f32((a > b) | (a != a), a, b); }
+/* The machine's own answer with its second operand where one is NaN: only the first is left. */
+TF f32v tf_minimum_f32(f32v a, f32v b) {
+#if defined(__AVX__) && TF_LANES == 8
+    return tf_pick_f32(a != a, a, (f32v)_mm256_min_ps((__m256)a, (__m256)b));
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return tf_pick_f32(a != a, a, (f32v)_mm512_min_ps((__m512)a, (__m512)b));
+#else
+    return tf_pick_f32((a < b) | (a != a), a, b);
+#endif
+}
+TF f32v tf_maximum_f32(f32v a, f32v b) {
+#if defined(__AVX__) && TF_LANES == 8
+    return tf_pick_f32(a != a, a, (f32v)_mm256_max_ps((__m256)a, (__m256)b));
+#elif defined(__AVX512F__) && TF_LANES == 16
+    return tf_pick_f32(a != a, a, (f32v)_mm512_max_ps((__m512)a, (__m512)b));
+#else
+    return tf_pick_f32((a > b) | (a != a), a, b);
+#endif
+}
 TF f64v tf_minimum_f64(f64v a, f64v b) { return tf_pick_f64((a < b) | (a != a), a, b); }
 TF f64v tf_maximum_f64(f64v a, f64v b) { return tf_pick_f64((a > b) | (a != a), a, b); }
 #define TF_INTEGER(t)                                                                       \
@@ -265,10 +282,15 @@ TF f32v tf_exp_core(f32v r) {
     p = tf_fma_f32(p, r, tf_splat_f32(1.0f));
     return tf_fma_f32(p, r, tf_splat_f32(1.0f));
 }
-/* p * 2^n for |n| <= 252: in two steps, so that results below the normal ones are right. */
-TF f32v tf_scale(f32v p, i32v n) {
-    i32v half = n >> 1;
-    return p * (f32v)((half + 127) << 23) * (f32v)((n - half + 127) << 23);
+/* p * 2^n for integers |n| <= 252: in two steps, so that results below the normal ones are
+ * right. */
+TF f32v tf_scale(f32v p, f32v n) {
+#if defined(__AVX512F__) && TF_LANES == 16
+    return (f32v)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    i32v e = tf_to(i32, n), half = e >> 1;
+    return p * (f32v)((half + 127) << 23) * (f32v)((e - half + 127) << 23);
+#endif
 }
 /* x between lo and hi; NaN stays, and through what follows: a NaN times any scale is one. */
 TF f32v tf_between(f32v x, float lo, float hi) {
@@ -288,12 +310,12 @@ TF f32v tf_exp_f32(f32v x) {
     f32v n = tf_fma_f32(t, tf_splat_f32(1.44269504f), tf_splat_f32(TF_MAGIC)) - TF_MAGIC;
     f32v r = tf_fma_f32(n, tf_splat_f32(-0x1.62e4p-1f), t);
     r = tf_fma_f32(n, tf_splat_f32(-0x1.7f7d1cp-20f), r);
-    return tf_scale(tf_exp_core(r), tf_to(i32, n));
+    return tf_scale(tf_exp_core(r), n);
 }
 TF f32v tf_exp2_f32(f32v x) {
     f32v t = tf_between(x, -152.0f, 130.0f);
     f32v n = (t + TF_MAGIC) - TF_MAGIC;
-    return tf_scale(tf_exp_core((t - n) * 0.693147181f), tf_to(i32, n));
+    return tf_scale(tf_exp_core((t - n) * 0.693147181f), n);
 }
 /* x = 2^e * (1 + f), 1 + f between the roots of 1/2 and 2: ln(1 + f) = 2 atanh(s), s = f / (2 + f),
  * which is f - s * (f - 2 z * series), z = s^2. */

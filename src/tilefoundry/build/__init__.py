@@ -32,6 +32,12 @@ class Built:
     def hit(self) -> bool:
         return self.entry.hit
 
+    @property
+    def kernels(self) -> tuple[dict[str, object], ...]:
+        """Of each kernel the emitter's facts, and what the compiler says it takes."""
+        found = host(self.source.family, "compiler").resources(self.entry)
+        return tuple({**facts, **found.get(facts["kernel"], {})} for facts in self.source.kernels)
+
 
 MODEL = "-DTF_MODEL"
 """Instructions as their models in portable C, whatever the machine can do."""

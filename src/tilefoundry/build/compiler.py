@@ -78,3 +78,8 @@ def processor() -> str:
         return platform.processor()
     kept = ("model name", "flags", "Features", "CPU part")
     return "".join(x for x in text.splitlines(True) if x.startswith(kept))
+
+
+def resources(made: Entry) -> dict[str, dict[str, object]]:
+    """Of each kernel what the compiler says it takes: C compilers say nothing."""
+    return {}

@@ -52,8 +52,7 @@ def command(
     analysis; for each argument its type. `-o DIR` writes the source as one reads it, with your
     lines as comments, a C header, and a loader in Python that needs torch alone.
     """
-    from tilefoundry.build import build
-    from tilefoundry.build.compiler import compiler
+    from tilefoundry.build import build, host
     from tilefoundry.lang.load import load_source
 
     began = time.perf_counter()
@@ -62,10 +61,9 @@ def command(
     seconds = time.perf_counter() - began
     exported = None
     if out is not None:
-        from tilefoundry.build.export import export
-
-        exported = [str(path) for path in export(built, out)]
-    record = _record(built, compiler()[1], seconds, model)
+        exported = [str(path) for path in host(built.source.family, "export").export(built, out)]
+    compiler = host(built.source.family, "compiler").compiler()[1]
+    record = _record(built, compiler, seconds, model)
     if exported is not None:
         record["exported"] = exported
     emit(record, _text(record), as_json)
@@ -92,7 +90,7 @@ def _record(built: Built, compiler: str, seconds: float, model: bool) -> dict[st
         ],
         "kernels": [
             {**facts, "peaks": _peaks(program.kernels[str(facts["kernel"])].notes)}
-            for facts in built.source.kernels
+            for facts in built.kernels
         ],
     }
 

@@ -120,10 +120,9 @@ class Program(Stage):
             from tilefoundry.judge.lowered import Interpreted
 
             return Interpreted(self.loaded)
-        from tilefoundry.build import build
-        from tilefoundry.build.call import Compiled
+        from tilefoundry.build import build, callable_of
 
-        return Compiled(build(self.loaded))
+        return callable_of(build(self.loaded))
 
     def describe(self) -> dict[str, Any]:
         """The signature of the loaded function."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
-from tilefoundry.diag import refuse
-from tilefoundry.emit.source import Argument, Source
+from tilefoundry.emit.source import Source
+from tilefoundry.emit.values import arguments_of, authors, values_of
 from tilefoundry.emit.writer import Writer
 from tilefoundry.targets.cpu.emit.kernel import Kernel
 from tilefoundry.targets.cpu.emit.text import c_type
@@ -30,7 +30,7 @@ def emit_program(program: Program, headers: tuple[Path, ...] = HEADERS) -> Sourc
     out = Writer()
     kernels: dict[str, Kernel] = {}
     first = next(iter(program.kernels.values()))
-    sources = _authors(program)
+    sources = authors(program)
     lanes = {k.name: Kernel(k, out, sources).lanes for k in program.kernels.values()}
     width = next(iter(lanes.values()))
     out.note(f"{program.name}, emitted by TileFoundry for {first.target.id}.")
@@ -42,7 +42,7 @@ def emit_program(program: Program, headers: tuple[Path, ...] = HEADERS) -> Sourc
         out.names = set(RESERVED)
         out.line()
         kernel.write()
-    values = _values(program)
+    values = values_of(program)
     entry = f"{program.entry}_run"
     places, total = _workspace(program, kernels, values)
     _entry(out, program, kernels, values, places, entry)
@@ -53,7 +53,7 @@ def emit_program(program: Program, headers: tuple[Path, ...] = HEADERS) -> Sourc
         {f"{program.entry}.c": out.mapped(), **texts},
         {f"{program.entry}.c": out.text(), **texts},
         entry,
-        _arguments(program, values),
+        arguments_of(program, values),
         total,
         _flags(first.target),
         tuple(_facts(k) for k in kernels.values()),
@@ -70,42 +70,6 @@ RESERVED = frozenset([
     "div", "rint", "y0", "y1", "j0", "j1", "yn", "jn", "gamma", "index", "signbit",
 ])  # fmt: skip
 """Names that mean something in C or in the header."""
-
-
-def _authors(program: Program) -> dict[str, list[str]]:
-    """The lines of the author's files, for comments."""
-    files = {s.file for k in program.kernels.values() if (s := k.span) is not None}
-    return {
-        f: Path(f).read_text(encoding="utf-8", errors="replace").splitlines()
-        for f in files if Path(f).is_file()
-    }  # fmt: skip
-
-
-def _values(program: Program) -> dict[str, Buffer]:
-    """Every value of the program by name, as a parameter of a kernel that takes it."""
-    out: dict[str, Buffer] = {}
-    for launch in program.launches:
-        params = program.kernels[launch.kernel].params
-        names = (*launch.inputs, *launch.outputs)
-        for name, param in zip(names, params, strict=True):
-            out.setdefault(name, param)
-    return out
-
-
-def _arguments(program: Program, values: dict[str, Buffer]) -> tuple[Argument, ...]:
-    out: list[Argument] = []
-    for name in program.inputs:
-        if name not in values:
-            refuse("emit-form", None, what=f"the input {name}", why="no kernel reads it",
-                   fix="remove it")  # fmt: skip
-        role = "weight" if name in program.weights else "in"
-        out.append(Argument(name, values[name].dtype, values[name].shape, role))
-    for name in program.results:
-        if name in program.inputs:
-            refuse("emit-form", None, what=f"the result {name}", why="it is an input as it stands",
-                   fix="return what a kernel makes")  # fmt: skip
-        out.append(Argument(name, values[name].dtype, values[name].shape, "out"))
-    return tuple(out)
 
 
 def _workspace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,8 @@ BATCH_SECONDS = 0.01
 MOST_CALLS = 200
 LEAD = 2
 """Calls that bring data and code into the caches again, before those that count."""
+LONGEST_WAIT = 16
+"""At most so many calls end with one whose results are judged."""
 WARM_SECONDS = 3.0
 """Time after which a process that does not become steady is measured as it is."""
 EMPTY, EMPTY_CALLS, EMPTY_COLD = 15, 33, 5
@@ -198,7 +201,7 @@ def rounds(players: Sequence[Player], runs: int, evict: Callable[[], None], judg
     """``runs`` rounds: each side in turn, cold then warm; who begins alternates.
 
     Only one side's processes run at a time. After round ``judged`` and after the last one
-    more timed call is made whose results are kept.
+    some more calls are made, and the results of the last of them are kept.
     """
     for player in players:
         player.child.stop()
@@ -210,7 +213,8 @@ def rounds(players: Sequence[Player], runs: int, evict: Callable[[], None], judg
             player.time_cold()
             player.time_warm()
             if number in (judged, runs - 1):
-                player.batch(1, "warm", keep=True)
+                # how many calls came before it, a candidate cannot know
+                player.batch(1 + secrets.randbelow(LONGEST_WAIT), "warm", keep=True)
             player.child.stop()
     for player in players:
         player.child.go()

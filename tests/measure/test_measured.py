@@ -1,0 +1,219 @@
+"""Whole measurements: what is wrong is refused, what is right is reported. No figure is judged."""
+
+import json
+
+import pytest
+from here import Here
+
+from tilefoundry.diag import Refusal
+from tilefoundry.judge.measure import player, session
+from tilefoundry.judge.measure.request import Request
+from tilefoundry.judge.measure.rival import STATEMENTS, stated
+from tilefoundry.judge.request import Judged
+from tilefoundry.judge.stated import Predicate
+
+HIR = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+N = DimVar("n", 1, 64)
+
+@module(entry="chain", target=CpuTarget())
+class Program:
+    @func
+    def chain(x: Tensor[(N, 8), "f32"], y: Tensor[(N, 8), "f32"]):
+        return (x * y + x) * y
+
+    @func
+    def product(a: Tensor[(N, 8), "f32"], b: Tensor[(6, 8), "f32"]):
+        return tf.matmul(a, b, b_layout="NK")
+
+    @func
+    def steps(x: Tensor[(64,), "f32"]):
+        out = x
+        for i in range(3):
+            out = out * x
+        return out
+
+    @func
+    def weighted(x: Tensor[(N, 8), "f32"], w: ConstTensor[(8,), "f32"]):
+        return x * w
+"""
+TWIN = """
+import torch
+from program import Program
+from tilefoundry.runtime import runtime_func, runtime_module
+
+@runtime_module(Program)
+class Twin:
+    def __init__(self):
+        self._calls, self._kept = 0, None
+
+    @runtime_func
+    def chain(self, x, y):
+        self._calls += 1
+        {chain}
+
+    @runtime_func
+    def product(self, a, b):
+        return a @ b.T
+
+    @runtime_func
+    def steps(self, x):
+        return ((x * x) * x) * x
+
+    @runtime_func
+    def weighted(self, x):
+        return x * self.weights["w"]
+"""
+RIGHT = "return (x * y + x) * y"
+CLOSE = [Judged("output", (Predicate("rel_l2", {"max": 1e-6}),))]
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(player, "WARM_SECONDS", 1e-9)
+    (tmp_path / "program.py").write_text(HIR)
+
+    def run(func="chain", against=None, chain=RIGHT, **more):
+        (tmp_path / "twin.py").write_text(TWIN.replace("{chain}", chain))
+        asked = {"dims": {"n": [5]}, "processes": 2, "runs": 3, "seed": 3, **more}
+        rival = against and stated(against)
+        request = Request("twin.py", f"Twin.{func}", against=rival, **asked)
+        measuring = Here(request, tmp_path)
+        run.children = measuring.children
+        return measuring.measure()
+
+    return run
+
+
+def code(caught):
+    return [d.code for d in caught.value.diags]
+
+
+def test_a_report_holds_every_round(measured):
+    report = measured(against="torch")
+    ours, theirs = report.sides
+    assert (ours.who, theirs.who) == ("candidate", "rival")
+    for side in report.sides:
+        assert {data: len(times) for data, times in side.figures.items()} == {"cold": 6, "warm": 6}
+        assert len(side.processes["warm"]) == 2
+    assert report.ratio["warm"].count == 6
+    assert report.against == f"torch: {STATEMENTS}"
+    assert report.floors["cold"].lacks  # a generic CPU states no figures
+    record = json.loads(json.dumps(report.record()))
+    assert record["threads"] == 1 and len(record["sides"]) == 2
+    lines = report.text().splitlines()
+    assert [x.split()[1] for x in lines].count("time") == 4
+    assert all(x.startswith("# ") for x in lines)
+    assert {(v["who"], v["predicate"], v["value"]) for v in record["verified"]} == {
+        ("candidate", "equal", 0), ("rival", "equal", 0),
+    }  # fmt: skip
+
+
+def test_a_candidate_alone_needs_no_rival(measured):
+    report = measured(func="weighted", weights="random")
+    assert len(report.sides) == 1 and not report.ratio and report.against == ""
+    assert report.weights["origin"] == "random"
+
+
+@pytest.mark.parametrize(
+    ("func", "against", "called"),
+    [
+        ("product", "torch", f"torch: {STATEMENTS}"),
+        ("product", "numpy", f"numpy: {STATEMENTS}"),
+        ("chain", "numpy", f"numpy: {STATEMENTS}"),
+        ("chain", "torch: torch.mul(x * y + x, y)", "torch: torch.mul(x * y + x, y)"),
+        ("steps", "numpy: x * x * x * x", "numpy: x * x * x * x"),
+        ("weighted", "torch: x * w", "torch: x * w"),
+        ("chain", "twin.py:Twin.chain", "twin.py:Twin.chain"),
+    ],
+)
+def test_rivals(measured, func, against, called):
+    report = measured(func, against, outs=CLOSE, processes=1, runs=1,
+                      weights="random" if func == "weighted" else None,
+                      dims={} if func == "steps" else {"n": [5]})  # fmt: skip
+    assert report.against == called
+
+
+@pytest.mark.parametrize(
+    ("chain", "says"),
+    [
+        ("return (x * y + x) * y * 1.5", "before it is timed"),
+        # right where it is checked, then what it kept
+        ("self._kept = (x * y + x) * y if self._calls < 4 else self._kept\n"
+         "        return self._kept.clone()", "in a timed call"),
+        # right at first and whenever the first element changes
+        ("if self._kept is None or self._kept[0] != x[0, 0] or self._calls < 4:\n"
+         "            self._kept = x[0, 0].clone(), (x * y + x) * y\n"
+         "        return self._kept[1].clone()", "in a timed call"),
+        # right in a few calls
+        ("if self._calls < 4 or self._calls % 64 == 0:\n"
+         "            self._kept = (x * y + x) * y\n"
+         "        return self._kept.clone()", "in a timed call"),
+    ],
+)  # fmt: skip
+def test_a_wrong_candidate_is_refused(measured, chain, says):
+    with pytest.raises(Refusal) as caught:
+        measured(chain=chain, dims={"n": [64]})
+    assert code(caught) == ["measure-wrong"]
+    assert f"the candidate is wrong {says}" in str(caught.value)
+
+
+def test_a_wrong_rival_is_refused(measured):
+    with pytest.raises(Refusal) as caught:
+        measured(against="torch: x * y")
+    assert code(caught) == ["measure-rival-wrong"]
+
+
+def test_a_result_that_is_no_tensor_is_refused(measured):
+    lazy = "return (x * y + x) * y if self._calls < 3 else [(x * y + x) * y, 1][:1][0].numpy()"
+    with pytest.raises(Refusal) as caught:
+        measured(chain=lazy)
+    assert code(caught) == ["check-output-form"]
+
+
+def test_a_rival_that_raises(measured):
+    with pytest.raises(NameError):
+        measured(against="torch: x * absent")
+
+
+def test_a_program_with_loops_needs_an_expression(measured):
+    with pytest.raises(Refusal) as caught:
+        measured("steps", "torch", dims={})
+    assert code(caught) == ["measure-rival-unknown"]
+    assert '--against "torch: EXPRESSION' in str(caught.value)
+
+
+def test_one_shape_at_a_time(measured):
+    with pytest.raises(Refusal) as caught:
+        measured(dims={"n": [5, 6]})
+    assert code(caught) == ["measure-extents"]
+
+
+def test_no_more_threads_than_processors():
+    with pytest.raises(Refusal) as caught:
+        session.processors(100_000)
+    assert code(caught) == ["measure-threads"]
+    assert len(session.processors(1)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "expression"),
+    [
+        ("torch", "torch", ""),
+        ("numpy: np.exp(x)", "numpy", "np.exp(x)"),
+        ("b.py:B.f", "", "b.py:B.f"),
+    ],
+)
+def test_stated_rivals(text, library, expression):
+    assert (stated(text).library, stated(text).text) == (library, expression)
+
+
+@pytest.mark.parametrize("text", ["torch:", "torch: x +", "numpy: import os"])
+def test_a_rival_that_is_no_expression(text):
+    with pytest.raises(Refusal) as caught:
+        stated(text)
+    assert code(caught) == ["measure-rival-form"]

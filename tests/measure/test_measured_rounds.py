@@ -1,0 +1,81 @@
+"""Who runs when: sides take turns, alone, cold before warm; and how inputs change."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+
+from tilefoundry.ir.dtype import DTYPES
+from tilefoundry.judge.measure.player import Fresh, rounds
+from tilefoundry.judge.tensor import RawTensor
+
+
+def player(name, log):
+    return SimpleNamespace(
+        child=SimpleNamespace(stop=lambda: log.append(f"{name} stop"),
+                              go=lambda: log.append(f"{name} go")),
+        time_cold=lambda: log.append(f"{name} cold"),
+        time_warm=lambda: log.append(f"{name} warm"),
+        batch=lambda calls, data, keep: log.append(f"{name} kept"),
+    )  # fmt: skip
+
+
+def test_rounds_interleave():
+    log = []
+    rounds([player("a", log), player("b", log)], 3, lambda: log.append("evict"), 1)
+    turn = ["evict", "{} go", "{} cold", "{} warm"]
+    wanted = ["a stop", "b stop"]
+    for order, kept in (("ab", 0), ("ba", 1), ("ab", 1)):
+        for name in order:
+            wanted += [x.format(name) for x in turn]
+            wanted += [f"{name} kept"] * kept + [f"{name} stop"]
+    assert log == [*wanted, "a go", "b go"]
+
+
+def test_caches_are_filled_while_both_stand_still():
+    log, running = [], set()
+    players = [player("a", log), player("b", log)]
+    seen = []
+    rounds(players, 2, lambda: log.append("evict"), 0)
+    for event in log:
+        name, _, what = event.partition(" ")
+        if what == "go":
+            running.add(name)
+        elif what == "stop":
+            running.discard(name)
+        elif event == "evict":
+            seen.append(set(running))
+        else:
+            assert running == {name}
+    assert seen == [set()] * 4
+
+
+def tensors():
+    values = {"x": ("f32", np.arange(64.0)), "i": ("i64", np.arange(5)), "e": ("f32", np.ones(1))}
+    return {
+        name: RawTensor.from_values(DTYPES[dtype], v.shape, v)
+        for name, (dtype, v) in values.items()
+    }
+
+
+def test_every_call_changes_one_element_to_another_of_its_tensor():
+    given = tensors()
+    fresh = Fresh(given, [7], drawn=True)
+    mirror = {name: bytearray(t.view) for name, t in given.items()}
+    for n, at, data in fresh.changes(200):
+        name = list(given)[n]
+        assert name == "x"  # floats change before indices, one element has no other
+        mirror[name][at : at + 4] = bytes.fromhex(data)
+    now = fresh.now()
+    assert {name: bytes(t.view) for name, t in now.items()} == {
+        name: bytes(data) for name, data in mirror.items()
+    }
+    assert set(now["x"].values()) < set(given["x"].values())
+    assert Counter(given["x"].values()) == Counter(tensors()["x"].values())
+
+
+def test_indices_change_only_where_they_were_drawn():
+    given = {"i": tensors()["i"]}
+    assert Fresh(given, [1], drawn=False).changes(2) == [(0, 0, "")] * 2
+    (n, at, data), *_ = Fresh(given, [1], drawn=True).changes(1)
+    assert n == 0 and at % 8 == 0 and len(data) == 16

@@ -89,7 +89,8 @@ def test_a_figure_that_is_missing_is_unavailable(measured):
     ("caches", "wanted"),
     [
         # within its cache, and at least twice the one before
-        ({"l1": Cache(1, 32 * KB, 64, 1), "l2": Cache(2, MB, 64, 1)}, {"l1": 16 * KB, "l2": MB // 2}),
+        ({"l1": Cache(1, 32 * KB, 64, 1), "l2": Cache(2, MB, 64, 1)},
+         {"l1": 16 * KB, "l2": MB // 2}),
         ({"l1": Cache(1, 32 * KB, 64, 1), "l2": Cache(2, 96 * KB, 64, 1)},
          {"l1": 16 * KB, "l2": 64 * KB}),
         # a share of 1 MB of the last cache is no larger than what lies before it

@@ -27,6 +27,8 @@ def part(module):
     """The part of the package that a dotted module or a path within it belongs to."""
     if len(module) >= 3 and module[0] == "targets" and module[2].startswith("emit"):
         return "emit"
+    if len(module) >= 3 and module[0] == "targets" and module[2] == "host":
+        return "build"
     return module[0]
 
 

@@ -14,7 +14,7 @@ from tilefoundry.build import Built
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
 from tilefoundry.targets.cuda.host import driver
-from tilefoundry.targets.cuda.host.plan import LaunchPlan
+from tilefoundry.targets.cuda.emit.launches import LaunchPlan
 
 ALIGN = 16
 """Bytes that every tensor's address is a multiple of."""

@@ -1,0 +1,105 @@
+"""CUDA C++ of the programs: what it says, and what the assembler makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import pytest
+
+from programs.reference import REFERENCES
+from programs.sizes import EVALUATE, path
+from tilefoundry.build import build, build_program
+from tilefoundry.emit import emit
+from tilefoundry.ir.expr import Sym
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower.finalize import finalize
+from tilefoundry.targets.cuda.emit.matrix import bit_terms
+from tilefoundry.targets.cuda.emit.memory import bits_in
+from tilefoundry.targets.cuda.emit.text import cuda_dim, fit
+
+needs_nvcc = pytest.mark.skipif(
+    not (shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")), reason="needs nvcc"
+)
+GOLDEN = ("gemm_optimal", "softmax", "flash_attention")
+
+
+@cache
+def program(case, own=False):
+    found, findings = finalize(load_source(path(case), None, {} if own else EVALUATE[case]))
+    assert not findings
+    return found
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_source_is_known(name, golden):
+    source = emit(program(name, own=True))
+    golden(f"{name}.cu", next(iter(source.readable.values())))
+
+
+@needs_nvcc
+def test_every_program_is_assembled_and_nothing_spills(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path_factory.mktemp("home")))
+    programs = {**{n: program(n, own=True) for n in REFERENCES}, **{
+        c: program(c) for c in EVALUATE if "@" in c}}  # fmt: skip
+    with ThreadPoolExecutor(2) as pool:
+        made = dict(zip(programs, pool.map(build_program, programs.values()), strict=True))
+    for name, built in made.items():
+        for kernel in built.kernels:
+            assert kernel["spill_bytes"] == 0, name
+            assert kernel["stack_bytes"] == 0, name
+            assert "finding" not in kernel, name
+            assert kernel["registers"] * kernel["threads"] <= 65536, name
+
+
+@needs_nvcc
+def test_a_program_is_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path))
+    loaded = load_source(path("chain"), None, EVALUATE["chain"])
+    assert not build(loaded).hit
+    assert build(loaded).hit
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([3, 4, 5, 6], "i + 3"),
+        ([7, 7, 7], "7"),
+        ([0, 1, 0, 1], "i % 2"),
+        ([0, 0, 1, 1, 0, 0, 1, 1], "i / 2 % 2"),
+        ([0, 8, 1, 9, 2, 10], "(i % 2) * 8 + i / 2"),
+        ([0, 16, 32, 5], None),
+        ([0, 1, 2, 3, 4, 5, 6], "i"),
+    ],
+)
+def test_an_index_follows_from_digits_of_the_loop(values, text):
+    found = fit(values, "i")
+    assert (found is None) == (text is None)
+    if found is not None:
+        python = found.replace("/", "//")
+        assert [eval(python, {"i": i}) for i in range(len(values))] == values
+
+
+def test_addresses_of_lanes_are_sums_over_bit_fields():
+    # ldmatrix: rows of 128 bytes by the low three bits, 16-byte columns by the next
+    values = [lane % 8 * 128 + lane // 8 * 16 for lane in range(32)]
+    assert bit_terms(values) == [(0, 3, 128), (3, 2, 16)]
+    assert bit_terms([0, 1, 2, 4]) is None
+
+
+def test_bits_that_an_address_may_have():
+    lane, row = Sym("lane", 0, 3), Sym("row", 0, 7)
+    assert bits_in(lane.expr() * 4 + row.expr() * 128) == 0b1110001100
+    assert bits_in(lane.expr() - 1) == -1
+    # 12 + 12 carries into bit 4
+    assert bits_in(lane.expr() * 4 + Sym("other", 0, 3).expr() * 4) & 0b10000
+
+
+def test_index_expressions_divide_downwards():
+    i = Sym("i", 0, 100)
+    j = Sym("j", -4, 100)
+    assert cuda_dim((i.expr() + 1) // 7, lambda s: s.name) == "((i + 1) / 7)"
+    assert cuda_dim(j.expr() % 3, lambda s: s.name) == "tf_mod(j, 3)"
+    far = Sym("far", 0, 2**20)
+    assert cuda_dim(far.expr() * 2**14, lambda s: s.name) == "(int64_t)far * 16384"

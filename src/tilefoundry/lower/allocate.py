@@ -10,7 +10,19 @@ from tilefoundry.targets.contract.align import alignment
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.registry import contracts, every_contract
 from tilefoundry.targets.instructions import TILED
-from tilefoundry.tir.program import Barrier, Buffer, Issue, PrimFunc, views, walk
+from tilefoundry.tir.program import (
+    Barrier,
+    Buffer,
+    For,
+    Issue,
+    PrimFunc,
+    Stmt,
+    View,
+    When,
+    With,
+    views,
+    walk,
+)
 from tilefoundry.tir.rewrite import rebuild
 
 BARRIER_BYTES = 8
@@ -59,20 +71,86 @@ def up(x: int, unit: int) -> int:
 
 
 def allocate(func: PrimFunc) -> PrimFunc:
-    """Every local buffer that has an address gets its offsets, one per slot."""
+    """Every local buffer that has an address gets its offsets, one per slot. Buffers of a
+    register file that are never alive together share its rows."""
     placed: dict[Buffer, Buffer] = {}
     ends: dict[str, int] = {}
     needs = alignments(func)
     pool = [b for b in func.buffers if _addressed(func, b)]
+    files = [b for b in pool if _row(func, b.storage)]
+    placed |= _shared_rows(files, lifetimes(func, files), func)
+    pool = [b for b in pool if b not in placed]
     for buffer in sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b))):
-        unit = _row(func, buffer.storage) or max(buffer.align, needs.get(buffer, VECTOR))
+        unit = max(buffer.align, needs.get(buffer, VECTOR))
         size = up(slot_bytes(buffer), unit)
         at = up(ends.get(buffer.storage, 0), unit)
         offsets = tuple(at + n * size for n in range(buffer.slots))
         placed[buffer] = replace(buffer, offsets=offsets, align=unit)
         ends[buffer.storage] = at + buffer.slots * size
-    memory = [end for storage, end in ends.items() if not _row(func, storage)]
-    return replace(rebuild(func, buffers=placed), shared_bytes=max(memory, default=0))
+    return replace(rebuild(func, buffers=placed), shared_bytes=max(ends.values(), default=0))
+
+
+def _shared_rows(
+    files: list[Buffer], alive: dict[Buffer, tuple[int, int]], func: PrimFunc
+) -> dict[Buffer, Buffer]:
+    """The lowest rows that are free while the buffer is alive, the largest buffer first."""
+    placed: dict[Buffer, Buffer] = {}
+    taken: list[tuple[Buffer, int, int]] = []
+    for buffer in sorted(files, key=lambda b: -b.slots * slot_bytes(b)):
+        unit = _row(func, buffer.storage)
+        size = up(slot_bytes(buffer), unit)
+        here = sorted(
+            (lo, hi) for b, lo, hi in taken
+            if b.storage == buffer.storage and meet(alive[b], alive[buffer])
+        )  # fmt: skip
+        at = 0
+        for lo, hi in here:
+            if at + size * buffer.slots <= lo:
+                break
+            at = max(at, hi)
+        offsets = tuple(at + n * size for n in range(buffer.slots))
+        taken.append((buffer, at, at + size * buffer.slots))
+        placed[buffer] = replace(buffer, offsets=offsets, align=unit)
+    return placed
+
+
+def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def lifetimes(func: PrimFunc, buffers: list[Buffer]) -> dict[Buffer, tuple[int, int]]:
+    """First and last statement, in program order, that each buffer is alive in. What comes
+    into a loop, or is read there before it is written, is alive in all of it."""
+    out: dict[Buffer, tuple[int, int]] = {b: (0, -1) for b in buffers}
+    wanted = set(buffers)
+    at = 0
+
+    def visit(body: tuple[Stmt, ...]) -> None:
+        nonlocal at
+        for stmt in body:
+            at += 1
+            start = at
+            if isinstance(stmt, (With, For, When)):
+                before = {b for b in wanted if out[b][1] >= 0}
+                visit(stmt.body)
+                if isinstance(stmt, For):
+                    for b in wanted:
+                        if out[b][1] > start and (b in before or b in read_first):
+                            out[b] = (min(out[b][0], start), at)
+                continue
+            reads = {r.buffer for r in getattr(stmt, "reads", ()) if isinstance(r, View)}
+            for view in views(stmt):
+                b = view.buffer
+                if b in wanted:
+                    if out[b][1] < 0:
+                        out[b] = (start, start)
+                        if b in reads:
+                            read_first.add(b)
+                    out[b] = (out[b][0], start)
+
+    read_first: set[Buffer] = set()
+    visit(func.body)
+    return out
 
 
 def _row(func: PrimFunc, storage: str) -> int:

@@ -109,11 +109,13 @@ class Layout:
 
     @cached_property
     def carried(self) -> frozenset[Buffer]:
-        """Buffers in memory that are both written and read."""
+        """Buffers in memory that are both written and read; not device memory where blocks
+        are one thread, whose own order holds."""
         issues = [s for s in self.sites if isinstance(s, Issue)]
         read = {v.buffer for s in issues for v in s.reads if isinstance(v, View)}
         written = {v.buffer for s in issues for v in s.writes}
-        return frozenset(b for b in read & written if b.storage != "rmem")
+        own = ("rmem", "gmem") if self.threads == 1 else ("rmem",)
+        return frozenset(b for b in read & written if b.storage not in own)
 
     def covers(self, mesh: Mesh) -> bool:
         """All blocks are among the units of a scope."""

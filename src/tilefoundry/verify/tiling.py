@@ -85,7 +85,7 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
         held = _held_axes(partner, view)
     if any(a.extent > 1 for a in held & frozenset(outer)):
         assert partner is not None
-        names = (view.buffer.shape, partner.buffer.layout, _plain(view))
+        names = (view.buffer.shape, partner.buffer.layout, _plain(view, sources))
         owner.add(("held", *names))
     seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
     return Tiling(frozenset(owner), covers) if seen.issuperset(
@@ -127,16 +127,21 @@ def _radix(x: Dim, sources: Sources) -> tuple[int, list[tuple[int, Digit]], int]
     return base, digits, reached
 
 
-def _plain(view: View) -> tuple[tuple[int, ...], tuple[Dim, ...]]:
-    """A view up to the names of its variables."""
-    names: dict[Sym, Dim] = {v: _name(n, e).expr() for n, (v, e)
+def _plain(view: View, sources: Sources) -> tuple[tuple[int, ...], tuple[Dim, ...]]:
+    """A view up to the names of its variables and of the loops, of the same trips, around it."""
+    names: dict[Sym, Dim] = {v: _name("v", n, e, 1).expr() for n, (v, e)
                              in enumerate(zip(view.vars, view.shape, strict=True))}  # fmt: skip
+    for x in view.index:
+        loops = (s for s in symbols(x) if s in sources.steps and s not in names)
+        for sym in sorted(loops, key=lambda s: s.name):
+            at = len(names), sources.extents[sym], sources.steps[sym]
+            names[sym] = _name("l", *at).expr()
     return view.shape, tuple(substitute(x, names) for x in view.index)
 
 
 @cache
-def _name(number: int, extent: int) -> IterVar:
-    return IterVar(f"v{number}", 0, extent - 1)
+def _name(kind: str, number: int, extent: int, step: int) -> IterVar:
+    return IterVar(f"{kind}{number}", 0, (extent - 1) * step, step)
 
 
 def _held_axes(partner: View | None, view: View) -> frozenset[Axis]:

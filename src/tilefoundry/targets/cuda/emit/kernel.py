@@ -14,11 +14,12 @@ from math import prod
 from tilefoundry.diag import Span, refuse
 from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
-from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, Mod, Sym, bounds, floordiv, mod
+from tilefoundry.ir.expr import Dim, Sym
 from tilefoundry.ir.mesh import Coord, Mesh
 from tilefoundry.targets.cuda.emit import flight, roles, sync
 from tilefoundry.targets.cuda.emit.held import Domain, count, domain, numeric, register, words
 from tilefoundry.targets.cuda.emit.index import At
+from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns
 from tilefoundry.targets.cuda.emit.text import (
     cuda_dim,
     per_word,
@@ -40,7 +41,6 @@ from tilefoundry.tir.program import (
     View,
     When,
     With,
-    views,
     walk,
 )
 
@@ -81,12 +81,11 @@ class Kernel:
         used = {s.id for s, _ in walk(func.body) if isinstance(s, Sync)}
         self.free_barriers = [n for n in range(15, 0, -1) if n not in used]
         self.group_barriers: dict[frozenset[int], int] = {}
-        self.turns: dict[tuple[Dim, int], Sym] = {}
-        """What a loop has gone through, and its step: the counter of its turns."""
+        self.turns = Turns()
         self.loops = 0
         self.alive: set[Buffer] = set()
         """Arrays that are declared where the writing stands."""
-        self._uses: dict[Stmt, frozenset[Buffer]] = {}
+        self.arrays = Arrays()
 
     # The function
 
@@ -236,37 +235,13 @@ class Kernel:
         """Declares the arrays of the first statement that the others use as well, or that it
         does not keep to itself."""
         first, *rest = stmts
-        later = frozenset[Buffer]().union(*(self.uses(s) for s in rest))
-        for buffer in sorted(self.uses(first) - self.alive, key=lambda b: b.name):
+        later = frozenset[Buffer]().union(*(self.arrays.used(s) for s in rest))
+        for buffer in sorted(self.arrays.used(first) - self.alive, key=lambda b: b.name):
             own = isinstance(first, (With, When))
             if isinstance(first, For):
-                own = self._begins(first, buffer) is True
+                own = self.arrays.begins(first, buffer) is True
             if buffer in later or not own:
                 self.declare(buffer)
-
-    def uses(self, stmt: Stmt) -> frozenset[Buffer]:
-        """The arrays of a thread that a statement uses."""
-        if stmt not in self._uses:
-            if isinstance(stmt, (With, For, When)):
-                found = frozenset[Buffer]().union(*(self.uses(s) for s in stmt.body))
-            else:
-                found = frozenset(v.buffer for v in views(stmt) if v.storage == "rmem")
-            self._uses[stmt] = found
-        return self._uses[stmt]
-
-    def _begins(self, stmt: Stmt, buffer: Buffer) -> bool | None:
-        """Whether what comes first writes a buffer whole (True) or reads it (False)."""
-        if isinstance(stmt, (With, For, When)):
-            for inner in stmt.body:
-                if buffer in self.uses(inner):
-                    found = self._begins(inner, buffer)
-                    return found is True and not isinstance(inner, When)
-            return None
-        if not isinstance(stmt, Issue) or any(
-            isinstance(r, View) and r.buffer is buffer for r in stmt.reads
-        ):
-            return False
-        return any(w.buffer is buffer and w.is_whole for w in stmt.writes)
 
     def _apart(self, parts: list[frozenset[int]], stmts: tuple[Stmt, ...], mesh: Mesh) -> None:
         before, left, word = self.active, self.active, "if"
@@ -338,7 +313,11 @@ class Kernel:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)
         self.out.line("#pragma unroll" if stmt.unroll else "#pragma unroll 1")
         start, stop, step = (self.dim(x) for x in (stmt.start, stmt.stop, stmt.step))
-        turn = self._turn(stmt, name)
+        counter = self.turns.of(stmt, name)
+        turn = "" if counter is None else counter.name
+        if counter is not None:
+            self.names[counter] = turn
+            self.out.names.add(turn)
         first = f", {turn} = 0" if turn else ""
         more = f", {turn}++" if turn else ""
         head = f"int {name} = {start}{first}; {name} < {stop}; {name} += {step}{more}"
@@ -347,19 +326,6 @@ class Kernel:
             self.body(stmt.body, mesh)
             self.loops -= 1
         self.out.names -= {name, turn}
-
-    def _turn(self, stmt: For, name: str) -> str:
-        """A counter of the loop's turns, where its body divides by its step what it has
-        gone through and the loop starts at no constant."""
-        if isinstance(stmt.start, int) or not isinstance(stmt.step, int):
-            return ""
-        key = (stmt.var.expr() - stmt.start, stmt.step)
-        trips = max(0, bounds(stmt.stop)[1] - bounds(stmt.start)[0]) // stmt.step + 1
-        count = self.turns.get(key) or Sym(f"{name}_turn", 0, trips)
-        self.turns[key] = count
-        self.names[count] = f"{name}_turn"
-        self.out.names.add(f"{name}_turn")
-        return f"{name}_turn"
 
     def _issue(self, stmt: Issue, mesh: Mesh) -> None:
         write = emitter_of(self.func.target, stmt)
@@ -394,28 +360,7 @@ class Kernel:
         return self.names[key]
 
     def dim(self, x: Dim) -> str:
-        return cuda_dim(self._turned(x), self.symbol)
-
-    def _turned(self, x: Dim) -> Dim:
-        """``x`` with counters of turns for what they count."""
-        if not self.turns or not isinstance(x, Expr):
-            return x
-        total: Dim = 0
-        for mono, coef in x.terms:
-            value: Dim = coef
-            for atom in mono:
-                value = value * self._turned_atom(atom)
-            total = total + value
-        return total
-
-    def _turned_atom(self, atom: Atom) -> Dim:
-        if isinstance(atom, FloorDiv):
-            if isinstance(atom.den, int) and (atom.num, atom.den) in self.turns:
-                return self.turns[atom.num, atom.den].expr()
-            return floordiv(self._turned(atom.num), self._turned(atom.den))
-        if isinstance(atom, Mod):
-            return mod(self._turned(atom.num), self._turned(atom.den))
-        return atom.expr()
+        return cuda_dim(self.turns.replaced(x), self.symbol)
 
     def shared(self, buffer: Buffer, slot: Dim) -> str:
         """Where a slot of a buffer starts in shared memory, as a pointer."""

@@ -13,8 +13,8 @@ from typing import Any
 from tilefoundry.build import Built
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
-from tilefoundry.targets.cuda.host import driver
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
+from tilefoundry.targets.cuda.host import driver
 
 ALIGN = 16
 """Bytes that every tensor's address is a multiple of."""

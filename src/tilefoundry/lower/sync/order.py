@@ -331,7 +331,7 @@ class Order:
     def _admit(self, at: Node, mask: int, x: Access, y: Access) -> None:
         issue = y.node.stmt
         span = issue.span if isinstance(issue, Issue) else None
-        if mask != self.tree.all and not _whole_warps(mask):
+        if not _whole_warps(mask):
             refuse("sync-partial-warps", span, name=x.buffer.name, threads=count(mask))
         for loop in at.loops:
             if uneven(loop, self.tree.level):

@@ -31,6 +31,16 @@ def launched(case, consts, seed=0):
     return loaded, values, kernel, plain
 
 
+def on_device(case, values, expected):
+    """What may be expected of the hardware: wgmma adds products of 8-bit floats with 14 bits,
+    those of each step of 32 aligned to the largest and cut off."""
+    if not case.startswith("gemm_fp8"):
+        return expected
+    a, b = values["a"].double(), values["b"].double()
+    more = a.shape[1] // 32 * 2.0**-13 * (a.abs() @ b.abs().T)
+    return expected._replace(bound=expected.bound + more)
+
+
 def called(kernel, plain):
     outs = kernel(*plain)
     return outs if isinstance(outs, tuple) else (outs,)
@@ -44,6 +54,7 @@ def test_a_kernel_computes_its_mathematics(case):
     first = called(kernel, plain)
     torch.cuda.synchronize()
     wanted = REFERENCES[case.split("@")[0]](values, loaded.python)
+    wanted = [on_device(case, values, x) for x in wanted]
     for value, expected in zip(first, wanted, strict=True):
         assert not misses(value.cpu(), expected)
     func = loaded.module.funcs[loaded.func]

@@ -70,7 +70,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
     const uint32_t k_ring_empty = tf_shared(smem) + 163864;
     const uint32_t v_ring_full = tf_shared(smem) + 163880;
     const uint32_t v_ring_empty = tf_shared(smem) + 163896;
-    if (tid == 0) {
+    if (warp == 0 && tf_elect()) {
         tf_mbarrier_init(q_tile_full, 1);
         tf_mbarrier_init(k_ring_full, 1);
         tf_mbarrier_init(k_ring_full + 1 * 8, 1);
@@ -86,7 +86,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
     if (warp < 4) {
         tf_fewer_registers<40>();  // warpgroups 0:1
         if (warp == 0) {
-            if (tid == 0) {
+            if (tf_elect()) {
                 tf_mbarrier_expect(q_tile_full, 32768);  // q_tile filled
                 // queries = tf.schedule((q[cta.batch, m:m + BM, cta.head, :], q_tile), op=T.copy_async_tensor())
                 tf_tensor_load(tf_shared(smem + 131072), q_map, q_tile_full, 0, block * 128, 0, batch, head);
@@ -94,13 +94,13 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             #pragma unroll 1
             for (int n_2 = 0; n_2 < block * 128 + 3712; n_2 += 128) {
                 tf_mbarrier_wait(k_ring_empty + (((n_2 / 128) % 2)) * 8, (((n_2 / 256) + 1) % 2));  // k_ring free
-                if (tid == 0) {
+                if (tf_elect()) {
                     tf_mbarrier_expect(k_ring_full + (((n_2 / 128) % 2)) * 8, 32768);  // k_ring filled
                     // keys = tf.schedule((k[cta.batch, n:n + BN, group, :], k_ring), op=T.copy_async_tensor())
                     tf_tensor_load(tf_shared(smem + (((n_2 / 128) % 2)) * 32768), k_map, k_ring_full + (((n_2 / 128) % 2)) * 8, 0, n_2, 0, batch, (head / 4));
                 }
                 tf_mbarrier_wait(v_ring_empty + (((n_2 / 128) % 2)) * 8, (((n_2 / 256) + 1) % 2));  // v_ring free
-                if (tid == 0) {
+                if (tf_elect()) {
                     tf_mbarrier_expect(v_ring_full + (((n_2 / 128) % 2)) * 8, 32768);  // v_ring filled
                     // vals = tf.schedule((v[cta.batch, n:n + BN, group, :], v_ring), op=T.copy_async_tensor())
                     tf_tensor_load(tf_shared(smem + 65536 + (((n_2 / 128) % 2)) * 32768), v_map, v_ring_full + (((n_2 / 128) % 2)) * 8, 0, n_2, 0, batch, (head / 4));
@@ -405,7 +405,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
         {
             #pragma unroll
             for (int i = 0; i < 64; i++) {
-                div[i] = acc[i] / whole[i / 32];
+                div[i] = tf_divide(acc[i], whole[i / 32]);
             }
         }
         uint32_t cast_2[32];  // Tensor[(128, 128), "f16", (2 @ g, 4 @ w, 2, 8 @ l8, 16, 4 @ l4, 2), "rmem"]

@@ -52,7 +52,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
     const uint32_t lhs_ring_empty = tf_shared(smem) + 213016;
     const uint32_t staged_dst_full = tf_shared(smem) + 213040;
     const uint32_t staged_dst_empty = tf_shared(smem) + 213048;
-    if (tid == 0) {
+    if (warp == 0 && tf_elect()) {
         tf_mbarrier_init(lhs_ring_full, 1);
         tf_mbarrier_init(lhs_ring_full + 1 * 8, 1);
         tf_mbarrier_init(lhs_ring_full + 2 * 8, 1);
@@ -72,7 +72,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 #pragma unroll 1
                 for (int k = 0; k < 5120; k += 64) {
                     tf_mbarrier_wait(lhs_ring_empty + (((task_turn * 80 + (k / 64)) % 3)) * 8, ((((task_turn * 80 + (k / 64)) / 3) + 1) % 2));  // lhs_ring, rhs_ring free
-                    if (tid == 0) {
+                    if (tf_elect()) {
                         tf_mbarrier_expect(lhs_ring_full + (((task_turn * 80 + (k / 64)) % 3)) * 8, 49152);  // lhs_ring, rhs_ring filled
                         // lhs = tf.schedule((a[m:m + BM, k], lhs_ring), op=T.copy_async_tensor())
                         tf_tensor_load(tf_shared(smem + 98304 + (((task_turn * 80 + (k / 64)) % 3)) * 16384), a_map, lhs_ring_full + (((task_turn * 80 + (k / 64)) % 3)) * 8, k, (task / 1088) * 2048 + (task % 16) * 128);
@@ -81,7 +81,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                     }
                 }
                 tf_mbarrier_wait(staged_dst_full, (task_turn % 2));  // staged_dst filled
-                if (tid == 0) {
+                if (tf_elect()) {
                     // tile = tf.schedule((staged, tile_dst), op=T.copy_async_tensor())
                     tf_tensor_store(out_map, tf_shared(smem + 147456), 0, (task / 1088) * 2048 + (task % 16) * 128, ((task / 16) % 68) * 4);
                     tf_bulk_commit();
@@ -89,7 +89,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 }
                 if (tid == 0) tf_mbarrier_arrive(staged_dst_empty);  // staged_dst free
             }
-            if (tid == 0) {
+            if (tf_elect()) {
                 tf_bulk_wait<0>();  // stores complete
             }
         }

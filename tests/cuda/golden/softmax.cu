@@ -1,7 +1,10 @@
 // Softmax, emitted by TileFoundry for nvidia.h200_sxm.
 #include "tf_cuda.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 1)
+#ifndef SOFTMAX_RESIDENT
+#define SOFTMAX_RESIDENT 2  // CTAs on one SM: 1 where registers would spill
+#endif
+extern "C" __global__ void __launch_bounds__(256, SOFTMAX_RESIDENT)
 softmax(const uint16_t *__restrict__ x, uint16_t *__restrict__ out)
 {
     const int tid = threadIdx.x;
@@ -167,7 +170,7 @@ softmax(const uint16_t *__restrict__ x, uint16_t *__restrict__ out)
         {
             #pragma unroll
             for (int i = 0; i < 64; i++) {
-                div[i] = power[i] / total[0];
+                div[i] = tf_divide(power[i], total[0]);
             }
         }
         uint32_t cast[32];  // Tensor[(8, 2048), "bf16", (8 @ warp, 8, 32 @ lane, 8), "rmem"]

@@ -18,7 +18,7 @@ from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, ass
 from tilefoundry.targets.cuda.emit.text import converted, number, wide
 from tilefoundry.tir.program import Issue
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+INFIX = {"add": "+", "sub": "-", "mul": "*"}
 COMPARE = {
     "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
 }  # fmt: skip
@@ -35,6 +35,8 @@ def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) ->
     """``op`` on values computed as ``have``; None for an operation that has no words."""
     if op in INFIX:
         return f"{args[0]} {INFIX[op]} {args[1]}"
+    if op == "div":
+        return f"tf_divide({args[0]}, {args[1]})"
     if op == "neg":
         return f"-({args[0]})"
     if op == "square":

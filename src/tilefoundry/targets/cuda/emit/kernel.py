@@ -45,7 +45,12 @@ from tilefoundry.tir.program import (
 )
 
 WARP = 32
-LOCAL = ("rmem",)
+POOL, THREADS, MOST_CTAS = 65536, 2048, 32
+"""Of an SM: registers, threads, CTAs."""
+SHARED, RESERVED_SHARED = 233472, 1024
+"""Bytes of shared memory of an SM, and what the system takes of each CTA's."""
+SHARE = 0.8
+"""Of the estimated registers, what a kernel is tried with for the sake of more CTAs."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +145,32 @@ class Kernel:
             self.body(self.func.body, Mesh())
         self._unused(coordinates)
         at = self.func.span
+        resident = self.resident()
+        macro = f"{self.func.name.upper()}_RESIDENT"
         head = [
-            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)',
+            f"#ifndef {macro}",
+            f"#define {macro} {resident}  // CTAs on one SM: 1 where registers would spill",
+            "#endif",
+        ] if resident > 1 else []  # fmt: skip
+        head += [
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, '
+            f"{macro if resident > 1 else 1})",
             f"{self.func.name}({', '.join(self.parameters())})",
         ]
         self.out.lines[mark:mark] = [(text, at) for text in head]
+
+    def resident(self) -> int:
+        """CTAs that the launch would put on one SM if registers allow: as many as there are,
+        up to what shared memory has room for and what leaves most of the estimate."""
+        count = self.func.target.processor.count.value
+        wanted = -(-self.grid // count) if isinstance(count, int) else 1
+        if any(isinstance(s, Sync) and s.kind == "registers" for s, _ in walk(self.func.body)):
+            return 1
+        if self.func.shared_bytes:
+            wanted = min(wanted, SHARED // (self.func.shared_bytes + RESERVED_SHARED))
+        most = max((n for _, n, _ in self.func.registers), default=1)
+        wanted = min(wanted, POOL // (self.threads * max(32, int(most * SHARE))))
+        return max(1, min(wanted, THREADS // self.threads, MOST_CTAS))
 
     def declare(self, buffer: Buffer) -> None:
         """A buffer of the kernel's own: an array of words, or a place in shared memory."""

@@ -13,6 +13,7 @@ from tilefoundry.tir.program import Barrier, Sync
 if TYPE_CHECKING:
     from tilefoundry.targets.cuda.emit.kernel import Kernel
 
+WARP = 32
 POOL = 65536
 """Registers of an SM."""
 
@@ -24,7 +25,12 @@ def one_thread(k: Kernel, mesh: Mesh) -> Iterator[None]:
     if len(k.active) == 1:
         yield
         return
-    with k.out.block(f"if (tid == {first})"):
+    warp = first // WARP
+    whole = all(n in k.active for n in range(warp * WARP, (warp + 1) * WARP))
+    test = "tf_elect()" if whole else f"tid == {first}"
+    if whole and len(k.active) > WARP:
+        test = f"warp == {warp} && {test}"
+    with k.out.block(f"if ({test})"):
         yield
 
 

@@ -25,18 +25,25 @@ KEPT = 256
 class Packed:
     """One launch with its parameters in host memory, ready for the driver."""
 
-    def __init__(self, plan: LaunchPlan, function: Any, pointers: list[int]) -> None:
-        self.function, self.plan = function, plan
-        self._values = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
-        first = ctypes.addressof(self._values)
+    def __init__(
+        self, plan: LaunchPlan, function: Any, pointers: list[int], stream: int
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        values = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
+        first = ctypes.addressof(values)
         places = [first + 8 * n for n in range(len(pointers))]
         self._maps = [driver.aligned(driver.MAP_BYTES, driver.MAP_ALIGN) for _ in plan.maps]
         places += [at for _, at in self._maps]
-        self.parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
-        lib = driver.library()
-        self.launch = lib.cuLaunchCooperativeKernel if plan.cooperative else lib.cuLaunchKernel
-        head = (plan.grid, 1, 1, plan.threads, 1, 1, plan.shared_bytes)
-        self.head = tuple(ctypes.c_uint(x) for x in head)
+        parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
+        attribute = driver.Attribute(driver.COOPERATIVE, 0, (1,))
+        config = driver.Config(
+            (plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream,
+            ctypes.pointer(attribute), int(plan.cooperative),
+        )  # fmt: skip
+        self._kept = values, parameters, attribute, config
+        self.arguments = (
+            ctypes.addressof(config), function.value, ctypes.addressof(parameters), None,
+        )  # fmt: skip
 
     def encode(self, addresses: Sequence[int]) -> None:
         for (_, at), plan, address in zip(self._maps, self.plan.maps, addresses, strict=True):
@@ -59,6 +66,9 @@ class Compiled:
         self._functions: dict[int, dict[str, Any]] = {}
         self._work: dict[tuple[int, int], Any] = {}
         self._packed: dict[tuple[int, ...], list[Packed]] = {}
+        import torch
+
+        self._stream = torch._C._cuda_getCurrentRawStream
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs: one tensor, or a tuple of several."""
@@ -95,32 +105,28 @@ class Compiled:
         return out
 
     def _run(self, given: Sequence[Any], outs: Sequence[Any]) -> None:
-        import torch
-
-        pointers = [
-            _pointer(x, a, given[0] if given else outs[0])
-            for x, a in zip((*given, *outs), (*self._order, *self._outputs), strict=True)
-        ]
-        device: int = (given[0] if given else outs[0]).device.index
-        stream: int = torch._C._cuda_getCurrentRawStream(device)
+        device = (given[0] if given else outs[0]).get_device()
+        pointers = [_pointer(x, a, device) for x, a in zip(given, self._order, strict=True)]
+        pointers += [_pointer(x, a, device) for x, a in zip(outs, self._outputs, strict=True)]
+        stream: int = self._stream(device)
         key = (device, stream, *pointers)
         launches = self._packed.get(key)
         if launches is None:
-            with torch.cuda.device(device):
-                launches = self._prepared(key, device, stream, pointers)
-        handle = ctypes.c_void_p(stream)
+            launches = self._prepared(key, device, stream, pointers)
+        launch = driver.launcher()
         for x in launches:
-            status = x.launch(x.function, *x.head, handle, x.parameters, None) if (
-                not x.plan.cooperative
-            ) else x.launch(x.function, *x.head, handle, x.parameters)  # fmt: skip
+            status = launch(*x.arguments)
             if status:
                 driver.check(status, f"launching {x.plan.kernel}")
 
     def _prepared(
         self, key: tuple[int, ...], device: int, stream: int, pointers: list[int]
     ) -> list[Packed]:
+        import torch
+
         functions = self._functions.get(device)
         if functions is None:
+            torch.cuda.set_device(device)  # its context is the one that the module belongs to
             module = driver.load(self._image)
             functions = self._functions[device] = {
                 p.kernel: driver.function(module, p.kernel, p.shared_bytes) for p in self._plans
@@ -135,7 +141,7 @@ class Compiled:
 
         out: list[Packed] = []
         for plan in self._plans:
-            packed = Packed(plan, functions[plan.kernel], [of(w) for w in plan.pointers])
+            packed = Packed(plan, functions[plan.kernel], [of(w) for w in plan.pointers], stream)
             packed.encode([of(m.where) for m in plan.maps])
             out.append(packed)
         if len(self._packed) >= KEPT:
@@ -158,16 +164,16 @@ class Compiled:
 _TORCH: dict[str, Any] = {}
 
 
-def _pointer(x: Any, a: Argument, first: Any) -> int:
+def _pointer(x: Any, a: Argument, device: int) -> int:
     dtype = _TORCH.get(a.dtype.name)
     if dtype is None:
         import torch
 
         dtype = _TORCH[a.dtype.name] = getattr(torch, str(a.dtype.torch))
     try:
-        if x.dtype is dtype and x.shape == a.shape and x.is_cuda and x.is_contiguous():
+        if x.dtype is dtype and x.shape == a.shape and x.get_device() == device >= 0:
             at: int = x.data_ptr()
-            if at % ALIGN == 0 and x.device == first.device:
+            if at % ALIGN == 0 and x.is_contiguous():
                 return at
     except AttributeError:
         pass

@@ -69,19 +69,27 @@ def compiled(source: Source) -> Entry:
     for name, text in source.files.items():
         parts += [name, text]
 
-    def make(folder: Path) -> None:
-        for name, text in source.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+    def once(folder: Path, options: list[str]) -> str:
         if rtc:
-            log = _by_rtc(path, source, said, folder / cubin, version)
+            log = _by_rtc(path, source, options, folder / cubin, version)
         else:
             done = subprocess.run(
-                [path, *said, "-o", cubin, file], cwd=folder, capture_output=True, text=True,
+                [path, *options, "-o", cubin, file], cwd=folder, capture_output=True, text=True,
                 timeout=SECONDS,
             )  # fmt: skip
             log = done.stderr
             if done.returncode:
                 _refused(log, version)
+        return log
+
+    def make(folder: Path) -> None:
+        for name, text in source.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        log = once(folder, said)
+        spilt = [k for k, r in _resources(log).items() if r.get("spill_bytes")]
+        macros = [f"-D{name.upper()}_RESIDENT=1" for name in spilt]
+        if any(m[2:-2] in source.files[file] for m in macros):
+            log = once(folder, [*said, *macros])
         (folder / LOG).write_text(log, encoding="utf-8")
 
     return entry(key_of(parts), cubin, make)
@@ -138,6 +146,10 @@ def resources(made: Entry) -> dict[str, dict[str, object]]:
         log = (made.folder / LOG).read_text(encoding="utf-8")
     except OSError:
         return {}
+    return _resources(log)
+
+
+def _resources(log: str) -> dict[str, dict[str, object]]:
     out: dict[str, dict[str, object]] = {}
     here: dict[str, object] = {}
     for line in log.splitlines():

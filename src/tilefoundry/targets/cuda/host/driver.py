@@ -63,6 +63,33 @@ def function(module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p
     return found
 
 
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute with a number for its value."""
+
+    _fields_ = [("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16)]
+
+
+COOPERATIVE = 2
+"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE"""
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
+                ("shared", ctypes.c_uint32), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.POINTER(Attribute)), ("count", ctypes.c_uint32)]  # fmt: skip
+
+
+@cache
+def launcher() -> Any:
+    """cuLaunchKernelEx(config, function, parameters, extra)."""
+    found = library().cuLaunchKernelEx
+    found.argtypes = [ctypes.c_void_p] * 4
+    found.restype = ctypes.c_int
+    return found
+
+
 def aligned(size: int, align: int) -> tuple[Any, int]:
     """Host memory and an aligned address in it."""
     data = ctypes.create_string_buffer(size + align)

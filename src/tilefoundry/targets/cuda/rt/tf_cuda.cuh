@@ -33,6 +33,19 @@ TF constexpr int tf_swizzle(int byte) {
     return byte ^ ((byte & (((1 << B) - 1) << (M + S))) >> S);
 }
 
+// One lane of a whole warp, always the same.
+TF bool tf_elect() {
+    uint32_t chosen;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.b32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(chosen));
+    return chosen;
+}
+
 TF uint32_t tf_shared(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
 
 // Words of a thread's arrays from and to memory, BYTES at once.
@@ -190,6 +203,20 @@ TF int tf_maximum(int a, int b) { return max(a, b); }
 TF int64_t tf_minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 TF int64_t tf_maximum(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// a / b: a reciprocal of b, which the compiler keeps for all that is divided by it, and one
+// correction by the exact remainder: within 0.51 units in the last place. Small divisors are
+// scaled, so that their reciprocals are numbers; infinities and zeros take the plain product.
+TF float tf_divide(float a, float b) {
+    const float scale = fabsf(b) < 7.5231638e-37f ? 18446744073709551616.0f : 1.0f;
+    const float d = b * scale, n = a * scale;
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(d));
+    const float q = n * r;
+    const float better = fmaf(fmaf(-d, q, n), r, q);
+    return better == better ? better : q;
+}
+TF double tf_divide(double a, double b) { return a / b; }
+
 // 2^x: ex2.approx, relative error 2^-22; results below 2^-126 are 0.
 TF float tf_exp2(float x) {
     float r;
@@ -197,12 +224,13 @@ TF float tf_exp2(float x) {
     return r;
 }
 TF double tf_exp2(double x) { return exp2(x); }
-// e^x = 2^(x log2 e), the product's rounding error given back: relative error 2^-21.5.
+// e^x = 2^(x log2 e), the product's rounding error given back: relative error 2^-21.5. Outside
+// of the range of results the argument's end stands for it, so that infinities come out right.
 TF float tf_exp(float x) {
-    const float hi = x * 1.4426950408889634f;
-    const float lo = fmaf(x, 1.4426950408889634f, -hi) + x * 1.925963033500e-8f;
-    const float r = tf_exp2(hi);
-    return isinf(hi) || r == 0.0f || isinf(r) ? r : fmaf(r, lo * 0.6931471805599453f, r);
+    x = tf_minimum(tf_maximum(x, -128.0f), 128.0f);
+    const float t = x * 1.4426950408889634f;
+    const float lost = fmaf(x, 1.4426950408889634f, -t);
+    return tf_exp2(t) * fmaf(lost, 0.6931471805599453f, 1.0f);
 }
 TF double tf_exp(double x) { return exp(x); }
 TF float tf_rsqrt(float x) { return rsqrtf(x); }
@@ -279,7 +307,7 @@ template <int ID, int THREADS>
 TF void tf_barrier() { asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory"); }
 template <int ID, int THREADS>
 TF void tf_barrier_arrive() { asm volatile("bar.arrive %0, %1;" ::"n"(ID), "n"(THREADS) : "memory"); }
-TF void tf_proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+TF void tf_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 TF void tf_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 TF void tf_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING>

@@ -139,6 +139,25 @@ def test_rivals(measured, func, against, called):
 
 
 @pytest.mark.parametrize(
+    ("reference", "record"),
+    [
+        ("torch: (x * y + x) * y", {"kind": "torch", "says": "(x * y + x) * y"}),
+        ("numpy", {"kind": "numpy", "says": STATEMENTS}),
+        ("twin.py:Twin.chain", {"kind": "source", "source": "twin.py:Twin.chain"}),
+    ],
+)
+def test_a_stated_reference(measured, reference, record):
+    report = measured(against="torch", reference=stated(reference), processes=1, runs=1)
+    assert report.reference == record
+
+
+def test_results_are_held_to_the_stated_reference(measured):
+    with pytest.raises(Refusal) as caught:
+        measured(reference=stated("torch: x * y"))
+    assert code(caught) == ["measure-wrong"]
+
+
+@pytest.mark.parametrize(
     ("chain", "says"),
     [
         ("return (x * y + x) * y * 1.5", "before it is timed"),

@@ -63,6 +63,10 @@ from tilefoundry.judge.stated import PARAMETERS
 @kept("--rtol", "X", "The other bound of the preceding allclose.")
 @kept("--max", "X", "Bound of the preceding rel_l2, max_abs, max_rel or ulp.")
 @kept("--min", "X", "Bound of the preceding cosine.")
+@click.option("--reference", metavar="RIVAL",
+              help="Hold results to this in place of the evaluated HIR, which is slow for large "
+                   "scheduled programs: an expression or a SOURCE, as for --against."
+              )  # fmt: skip
 @click.option("--evaluated", is_flag=True,
               help="Time the evaluator on the HIR instead of the kernel.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, metavar="N",
@@ -91,6 +95,7 @@ def command(
     against: str | None,
     inputs: str,
     weights: str | None,
+    reference: str | None,
     evaluated: bool,
     threads: int,
     device: str,
@@ -135,6 +140,7 @@ def command(
         Request(
             source.path, source.selector, judged, rival, files, stated_weights, device, dims,
             consts, threads, processes, runs, seed, seconds, target, evaluated,
+            None if reference is None else stated(reference),
         )
     )  # fmt: skip
     emit(report.record(), report.text(), as_json, out)

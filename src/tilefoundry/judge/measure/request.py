@@ -35,6 +35,8 @@ class Request:
     seconds: float = 300
     target: str = ""
     evaluated: bool = False
+    reference: Stated | None = None
+    """What results are held to in place of the HIR, whose evaluation may take too long."""
 
     def check(self) -> Check:
         """The same program, inputs and weights as a check is asked them."""

@@ -76,6 +76,7 @@ class Session(check.Session):
         self.process = 0
         self.wanted: list[list[RawTensor]] = []
         self.expression = ""
+        self.held_to: dict[str, str] = {}
         self.worst: dict[tuple[str, str, str], tuple[float, Predicate]] = {}
         self.picks = secrets.SystemRandom()
         self.evict = Evictor(cpus)
@@ -100,12 +101,13 @@ class Session(check.Session):
             refuse("measure-extents", None, count=len(cases))
         dims = cases[0]
         draws = self._draws(signature, dims, files, given)
-        known = Runner(reference, signature, weights, "cpu", self.folder)
-        self.wanted = [known.run(inputs, ()) for inputs in draws]
-        self._screen(judged, draws, [self.wanted[n % len(self.wanted)] for n in range(len(draws))])
         work = Work.told(reference.ask("work", "counting its operations", dims=dims,
                                        target=asked.target))  # fmt: skip
-        reference.stop()
+        known = self._reference(reference, about, signature, weights, dims)
+        self.wanted = [known.run(inputs, ()) for inputs in draws]
+        self._screen(judged, draws, self.wanted)
+        for child in self.children:
+            child.stop()
 
         clocks = [megahertz(self.cpus)]
         every: list[list[Player]] = []
@@ -180,6 +182,43 @@ class Session(check.Session):
             want = self.wanted[n]
             got = runner.run(inputs, [w.nbytes for w in want])
             self._hold(player, runner, got, want, dims, judged, "before it is timed")
+
+    def _reference(
+        self,
+        evaluator: Child,
+        about: About,
+        signature: Signature,
+        weights: Weights,
+        dims: Mapping[str, int],
+    ) -> Runner:
+        """The process whose results are right: the HIR's evaluator, or what was stated."""
+        stated, child = self.asked.reference, evaluator
+        if stated is not None and stated.library:
+            asked = {"library": stated.library, "dims": dims}
+            expression = stated.text
+            if not expression:
+                answer = child.ask("rival", "looking for a reference", expression="", **asked)
+                expression = next(iter(answer.get("expressions", ())), "")
+            if not expression:
+                refuse("measure-rival-unknown", None, library=stated.library,
+                       function=signature.name)  # fmt: skip
+            child.ask("rival", "making the reference", expression=str(expression), **asked)
+            self.held_to = {"kind": stated.library, "says": str(expression)}
+        elif stated is not None:
+            evaluator.stop()
+            self._folder()
+            child = self._start("reference")
+            path, _, selector = stated.text.partition(".py")
+            self._load(child, f"{path}.py", selector.removeprefix(":") or None)
+            child.finish()
+            self.held_to = {"kind": "source", "source": stated.text}
+        else:
+            self.held_to = {
+                "kind": "hir",
+                "module": f"{near(about.file)}:{about.module}",
+                "against_published_model": "unverified",
+            }
+        return Runner(child, signature, weights, "cpu", self._place)
 
     def _rival(
         self,
@@ -346,11 +385,6 @@ class Session(check.Session):
         if asked.against is not None and not asked.against.library:
             path = asked.against.text.partition(".py")[0] + ".py"
             sources[near(path)] = sha256(path)
-        reference = {
-            "kind": "hir",
-            "module": f"{near(about.file)}:{about.module}",
-            "against_published_model": "unverified",
-        }
         form = "twin" if about.twin and not about.kernel else "kernel"
         return Report(
             source=self.request.source,
@@ -364,7 +398,7 @@ class Session(check.Session):
             seed=self.seed,
             torch=version("torch"),
             sources=sources,
-            reference=reference,
+            reference=self.held_to,
             weights=weights.record(),
             tensors=held,
             worst={k: (v, str(p)) for k, (v, p) in self.worst.items()},

@@ -110,6 +110,7 @@ def _entry(
         out.line("int all = threads > 0 ? threads : omp_get_max_threads();")
         for launch in program.launches:
             _launch(out, launch, kernels[launch.kernel], values, words, places)
+        out.line("(void)all;")
         out.line("return 0;")
 
 
@@ -124,9 +125,12 @@ def _launch(
     args += [f"({c_type(b.dtype)} *)(work + {places[b]})" for b, _ in kernel.work]
     name, cores = kernel.func.name, kernel.cores
     call = f"{name}_core(core, {', '.join(args)});"
+    if cores == 1:
+        out.line(call.replace("(core,", "(0,"))
+        return
     if not kernel.meets:
         out.line(f"#pragma omp parallel for schedule(static, 1) num_threads(all < {cores} ? all : "
-                 f"{cores}) if(all > 1 && {cores} > 1)")  # fmt: skip
+                 f"{cores}) if(all > 1)")  # fmt: skip
         out.line(f"for (long core = 0; core < {cores}; core++)")
         out.line(f"    {call}")
         return

@@ -93,17 +93,19 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             }
             #pragma unroll 1
             for (int n_2 = 0; n_2 < block * 128 + 3712; n_2 += 128) {
-                tf_mbarrier_wait(k_ring_empty + (((n_2 / 128) % 2)) * 8, (((n_2 / 256) + 1) % 2));  // k_ring free
+                const int slot = (n_2 / 128) % 2;
+                const int phase = ((n_2 / 256) + 1) % 2;
+                tf_mbarrier_wait(k_ring_empty + slot * 8, phase);  // k_ring free
                 if (tf_elect()) {
-                    tf_mbarrier_expect(k_ring_full + (((n_2 / 128) % 2)) * 8, 32768);  // k_ring filled
+                    tf_mbarrier_expect(k_ring_full + slot * 8, 32768);  // k_ring filled
                     // keys = tf.schedule((k[cta.batch, n:n + BN, group, :], k_ring), op=T.copy_async_tensor())
-                    tf_tensor_load(tf_shared(smem + (((n_2 / 128) % 2)) * 32768), k_map, k_ring_full + (((n_2 / 128) % 2)) * 8, 0, n_2, 0, batch, (head / 4));
+                    tf_tensor_load(tf_shared(smem + slot * 32768), k_map, k_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
                 }
-                tf_mbarrier_wait(v_ring_empty + (((n_2 / 128) % 2)) * 8, (((n_2 / 256) + 1) % 2));  // v_ring free
+                tf_mbarrier_wait(v_ring_empty + slot * 8, phase);  // v_ring free
                 if (tf_elect()) {
-                    tf_mbarrier_expect(v_ring_full + (((n_2 / 128) % 2)) * 8, 32768);  // v_ring filled
+                    tf_mbarrier_expect(v_ring_full + slot * 8, 32768);  // v_ring filled
                     // vals = tf.schedule((v[cta.batch, n:n + BN, group, :], v_ring), op=T.copy_async_tensor())
-                    tf_tensor_load(tf_shared(smem + 65536 + (((n_2 / 128) % 2)) * 32768), v_map, v_ring_full + (((n_2 / 128) % 2)) * 8, 0, n_2, 0, batch, (head / 4));
+                    tf_tensor_load(tf_shared(smem + 65536 + slot * 32768), v_map, v_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
                 }
             }
         }
@@ -140,18 +142,20 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
         }
         tf_mbarrier_wait(q_tile_full, 0);  // q_tile filled
         #pragma unroll 1
-        for (int n_3 = 0; n_3 < block * 128 + 3712; n_3 += 128) {
+        for (int n_2 = 0; n_2 < block * 128 + 3712; n_2 += 128) {
+            const int slot = (n_2 / 128) % 2;
+            const int phase = (n_2 / 256) % 2;
             float higher[2];  // Tensor[(128, 1), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 1), "rmem"]
             float zero[64];  // Tensor[(128, 128), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 16, 4 @ l4, 2), "rmem"]
             // zero = tf.zeros(Tensor[(BM, BN), "f32", (2 @ use.g, 4 @ use.w, 2, 8 @ use.l8, BN // 8, 4 @ use.l4, 2), "rmem"])
             tf_fill<64>(zero, 0.0f);
-            tf_mbarrier_wait(k_ring_full + (((n_3 / 128) % 2)) * 8, ((n_3 / 256) % 2));  // k_ring filled
+            tf_mbarrier_wait(k_ring_full + slot * 8, phase);  // k_ring filled
             tf_hold(zero);
             tf_wgmma_fence();
             // s = tf.schedule((zero, queries, tf.transpose(keys, (1, 0))), op=T.tiled_mma(atom=scores), repeat=(2, 1, D // 16))
             {
                 const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 131072) + g * 8192);
-                const uint64_t b_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + (((n_3 / 128) % 2)) * 32768));
+                const uint64_t b_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + slot * 32768));
                 wgmma_m64n128k16_f16(zero, a_tile, b_tile, 1);
                 wgmma_m64n128k16_f16(zero, a_tile + 2, b_tile + 2, 1);
                 wgmma_m64n128k16_f16(zero, a_tile + 4, b_tile + 4, 1);
@@ -167,7 +171,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             {
                 #pragma unroll
                 for (int i = 0; i < 32; i++) {
-                    columns[i] = (n_3) + (l4 * 2 + i % 2 + (i / 2) * 8);
+                    columns[i] = (n_2) + (l4 * 2 + i % 2 + (i / 2) * 8);
                 }
             }
             bool cmp_le[64];  // Tensor[(128, 128), "bool", (2 @ g, 4 @ w, 2, 8 @ l8, 16, 4 @ l4, 2), "rmem"]
@@ -181,7 +185,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             tf_wgmma_wait<0>();  // k_ring free
             tf_hold(zero);
             tf_hold(acc);
-            if (tid % 128 == 0) tf_mbarrier_arrive(k_ring_empty + (((n_3 / 128) % 2)) * 8);  // k_ring free
+            if (tid % 128 == 0) tf_mbarrier_arrive(k_ring_empty + slot * 8);  // k_ring free
             float mul[64];  // Tensor[(128, 128), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 16, 4 @ l4, 2), "rmem"]
             // seen = tf.where(columns[None, :] <= rows[:, None], s * SCALE, MASKED)
             {
@@ -333,8 +337,8 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
                     total[i] = mul_2[i] + reduce_2[i];
                 }
             }
-            if (n_3 > 0) {
-                if (tid % 128 == 0) tf_mbarrier_arrive(v_ring_empty + ((((n_3 / 128) + 1) % 2)) * 8);  // v_ring free
+            if (n_2 > 0) {
+                if (tid % 128 == 0) tf_mbarrier_arrive(v_ring_empty + (((n_2 / 128) + 1) % 2) * 8);  // v_ring free
             }
             // acc = tf.schedule((acc * fade, tf.cast(power, "f16"), vals), op=T.tiled_mma(atom=values), repeat=(2, 1, BN // 16))
             {
@@ -351,13 +355,13 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
                     cast[i] = tf_pack_f16(power[i * 2], power[i * 2 + 1]);
                 }
             }
-            tf_mbarrier_wait(v_ring_full + (((n_3 / 128) % 2)) * 8, ((n_3 / 256) % 2));  // v_ring filled
+            tf_mbarrier_wait(v_ring_full + slot * 8, phase);  // v_ring filled
             tf_hold(acc);
             tf_hold(cast);
             tf_wgmma_fence();
             // acc = tf.schedule((acc * fade, tf.cast(power, "f16"), vals), op=T.tiled_mma(atom=values), repeat=(2, 1, BN // 16))
             {
-                const uint64_t b_tile = tf_descriptor(0x4000004004000000, tf_shared(smem + 65536 + (((n_3 / 128) % 2)) * 32768));
+                const uint64_t b_tile = tf_descriptor(0x4000004004000000, tf_shared(smem + 65536 + slot * 32768));
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[0], cast[16], cast[1], cast[17], b_tile, 1);
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[2], cast[18], cast[3], cast[19], b_tile + 128, 1);
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[4], cast[20], cast[5], cast[21], b_tile + 256, 1);
@@ -378,7 +382,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
         }
         tf_wgmma_wait<0>();  // v_ring read
         tf_hold(acc);
-        if (tid % 128 == 0) tf_mbarrier_arrive(v_ring_empty + ((block % 2)) * 8);  // v_ring free
+        if (tid % 128 == 0) tf_mbarrier_arrive(v_ring_empty + (block % 2) * 8);  // v_ring free
         float whole[2];  // Tensor[(128, 1), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 1), "rmem"]
         // whole = tf.reshard(total, (2 @ use.g, 4 @ use.w, 2, 8 @ use.l8, 1))
         {

@@ -71,16 +71,17 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
             for (int task = persistent, task_turn = 0; task < 4352; task += 132, task_turn++) {
                 #pragma unroll 1
                 for (int k = 0; k < 5120; k += 64) {
-                    tf_mbarrier_wait(lhs_ring_empty + (((task_turn * 80 + (k / 64)) % 3)) * 8, ((((task_turn * 80 + (k / 64)) / 3) + 1) % 2));  // lhs_ring, rhs_ring free
+                    const int slot = (task_turn * 80 + (k / 64)) % 3;
+                    tf_mbarrier_wait(lhs_ring_empty + slot * 8, (((task_turn * 80 + (k / 64)) / 3) + 1) % 2);  // lhs_ring, rhs_ring free
                     if (tf_elect()) {
-                        tf_mbarrier_expect(lhs_ring_full + (((task_turn * 80 + (k / 64)) % 3)) * 8, 49152);  // lhs_ring, rhs_ring filled
+                        tf_mbarrier_expect(lhs_ring_full + slot * 8, 49152);  // lhs_ring, rhs_ring filled
                         // lhs = tf.schedule((a[m:m + BM, k], lhs_ring), op=T.copy_async_tensor())
-                        tf_tensor_load(tf_shared(smem + 98304 + (((task_turn * 80 + (k / 64)) % 3)) * 16384), a_map, lhs_ring_full + (((task_turn * 80 + (k / 64)) % 3)) * 8, k, (task / 1088) * 2048 + (task % 16) * 128);
+                        tf_tensor_load(tf_shared(smem + 98304 + slot * 16384), a_map, lhs_ring_full + slot * 8, k, (task / 1088) * 2048 + (task % 16) * 128);
                         // rhs = tf.schedule((b[k, n:n + BN], rhs_ring), op=T.copy_async_tensor())
-                        tf_tensor_load(tf_shared(smem + (((task_turn * 80 + (k / 64)) % 3)) * 32768), b_map, lhs_ring_full + (((task_turn * 80 + (k / 64)) % 3)) * 8, 0, 0, ((task / 16) % 68) * 4, (k / 16));
+                        tf_tensor_load(tf_shared(smem + slot * 32768), b_map, lhs_ring_full + slot * 8, 0, 0, ((task / 16) % 68) * 4, k / 16);
                     }
                 }
-                tf_mbarrier_wait(staged_dst_full, (task_turn % 2));  // staged_dst filled
+                tf_mbarrier_wait(staged_dst_full, task_turn % 2);  // staged_dst filled
                 if (tf_elect()) {
                     // tile = tf.schedule((staged, tile_dst), op=T.copy_async_tensor())
                     tf_tensor_store(out_map, tf_shared(smem + 147456), 0, (task / 1088) * 2048 + (task % 16) * 128, ((task / 16) % 68) * 4);
@@ -102,14 +103,15 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
             // acc = tf.zeros(Tensor[(BM, BN), "f32", ((2 @ _compute.group, 4 @ _compute.warp, 2, 8 @ _compute.lane8, 32, 4 @ _compute.lane4, 2), (16384, 16, 8, 1, 512, 128, 64)), "rmem"])
             tf_fill<128>(acc, 0.0f);
             #pragma unroll 1
-            for (int k_2 = 0; k_2 < 5120; k_2 += 64) {
-                tf_mbarrier_wait(lhs_ring_full + (((task_turn * 80 + (k_2 / 64)) % 3)) * 8, ((((task_turn * 80 + (k_2 / 64)) / 3)) % 2));  // lhs_ring, rhs_ring filled
+            for (int k = 0; k < 5120; k += 64) {
+                const int slot = (task_turn * 80 + (k / 64)) % 3;
+                tf_mbarrier_wait(lhs_ring_full + slot * 8, ((task_turn * 80 + (k / 64)) / 3) % 2);  // lhs_ring, rhs_ring filled
                 tf_hold(acc);
                 tf_wgmma_fence();
                 // acc = tf.schedule((acc, lhs, rhs), op=T.tiled_mma(atom=wgmma), repeat=(2, 1, 4))
                 {
-                    const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 98304 + (((task_turn * 80 + (k_2 / 64)) % 3)) * 16384) + group * 8192);
-                    const uint64_t b_tile = tf_descriptor(0x4000004000800000, tf_shared(smem + (((task_turn * 80 + (k_2 / 64)) % 3)) * 32768));
+                    const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 98304 + slot * 16384) + group * 8192);
+                    const uint64_t b_tile = tf_descriptor(0x4000004000800000, tf_shared(smem + slot * 32768));
                     wgmma_m64n256k16_bf16_bt(acc, a_tile, b_tile, 1);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 2, b_tile + 512, 1);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 4, b_tile + 1024, 1);
@@ -118,13 +120,13 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 tf_wgmma_commit();
                 tf_wgmma_wait<1>();  // lhs_ring, rhs_ring read one iteration ago
                 tf_hold(acc);
-                if (k_2 > 0) {
-                    if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + (((task_turn * 80 + (k_2 / 64) + 2) % 3)) * 8);  // lhs_ring, rhs_ring free
+                if (k > 0) {
+                    if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + ((task_turn * 80 + (k / 64) + 2) % 3) * 8);  // lhs_ring, rhs_ring free
                 }
             }
             tf_wgmma_wait<0>();  // lhs_ring, rhs_ring read
             tf_hold(acc);
-            if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + (((task_turn * 80 + 1) % 3)) * 8);  // lhs_ring, rhs_ring free
+            if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + ((task_turn * 80 + 1) % 3) * 8);  // lhs_ring, rhs_ring free
             uint32_t tile_out[64];  // Tensor[(128, 256), "bf16", ((2 @ group, 4 @ warp, 2, 8 @ lane8, 32, 4 @ lane4, 2), (16384, 16, 8, 1, 512, 128, 64)), "rmem"]
             // tile_out = tf.cast(acc, dtype="bf16")
             {
@@ -133,7 +135,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                     tile_out[i] = tf_pack_bf16(acc[i * 2], acc[i * 2 + 1]);
                 }
             }
-            tf_mbarrier_wait(staged_dst_empty, ((task_turn + 1) % 2));  // staged_dst free
+            tf_mbarrier_wait(staged_dst_empty, (task_turn + 1) % 2);  // staged_dst free
             // staged = tf.schedule((tile_out, staged_dst), op=T.copy())
             {
                 const int row = tf_swizzle<3, 4, 3>(((tid - 128) & 7) * 128 + (((tid - 128) >> 3) & 3) * 16 + ((tid - 128) >> 5) * 2048);

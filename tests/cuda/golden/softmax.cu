@@ -26,70 +26,11 @@ softmax(const uint16_t *__restrict__ x, uint16_t *__restrict__ out)
         float wide[64];  // Tensor[(8, 2048), "f32", (8 @ warp, 8, 32 @ lane, 8), "rmem"]
         // wide = tf.cast(held, "f32")
         {
-            wide[0] = tf_bf16_at<0>(held[0]);
-            wide[1] = tf_bf16_at<1>(held[0]);
-            wide[2] = tf_bf16_at<0>(held[1]);
-            wide[3] = tf_bf16_at<1>(held[1]);
-            wide[4] = tf_bf16_at<0>(held[2]);
-            wide[5] = tf_bf16_at<1>(held[2]);
-            wide[6] = tf_bf16_at<0>(held[3]);
-            wide[7] = tf_bf16_at<1>(held[3]);
-            wide[8] = tf_bf16_at<0>(held[4]);
-            wide[9] = tf_bf16_at<1>(held[4]);
-            wide[10] = tf_bf16_at<0>(held[5]);
-            wide[11] = tf_bf16_at<1>(held[5]);
-            wide[12] = tf_bf16_at<0>(held[6]);
-            wide[13] = tf_bf16_at<1>(held[6]);
-            wide[14] = tf_bf16_at<0>(held[7]);
-            wide[15] = tf_bf16_at<1>(held[7]);
-            wide[16] = tf_bf16_at<0>(held[8]);
-            wide[17] = tf_bf16_at<1>(held[8]);
-            wide[18] = tf_bf16_at<0>(held[9]);
-            wide[19] = tf_bf16_at<1>(held[9]);
-            wide[20] = tf_bf16_at<0>(held[10]);
-            wide[21] = tf_bf16_at<1>(held[10]);
-            wide[22] = tf_bf16_at<0>(held[11]);
-            wide[23] = tf_bf16_at<1>(held[11]);
-            wide[24] = tf_bf16_at<0>(held[12]);
-            wide[25] = tf_bf16_at<1>(held[12]);
-            wide[26] = tf_bf16_at<0>(held[13]);
-            wide[27] = tf_bf16_at<1>(held[13]);
-            wide[28] = tf_bf16_at<0>(held[14]);
-            wide[29] = tf_bf16_at<1>(held[14]);
-            wide[30] = tf_bf16_at<0>(held[15]);
-            wide[31] = tf_bf16_at<1>(held[15]);
-            wide[32] = tf_bf16_at<0>(held[16]);
-            wide[33] = tf_bf16_at<1>(held[16]);
-            wide[34] = tf_bf16_at<0>(held[17]);
-            wide[35] = tf_bf16_at<1>(held[17]);
-            wide[36] = tf_bf16_at<0>(held[18]);
-            wide[37] = tf_bf16_at<1>(held[18]);
-            wide[38] = tf_bf16_at<0>(held[19]);
-            wide[39] = tf_bf16_at<1>(held[19]);
-            wide[40] = tf_bf16_at<0>(held[20]);
-            wide[41] = tf_bf16_at<1>(held[20]);
-            wide[42] = tf_bf16_at<0>(held[21]);
-            wide[43] = tf_bf16_at<1>(held[21]);
-            wide[44] = tf_bf16_at<0>(held[22]);
-            wide[45] = tf_bf16_at<1>(held[22]);
-            wide[46] = tf_bf16_at<0>(held[23]);
-            wide[47] = tf_bf16_at<1>(held[23]);
-            wide[48] = tf_bf16_at<0>(held[24]);
-            wide[49] = tf_bf16_at<1>(held[24]);
-            wide[50] = tf_bf16_at<0>(held[25]);
-            wide[51] = tf_bf16_at<1>(held[25]);
-            wide[52] = tf_bf16_at<0>(held[26]);
-            wide[53] = tf_bf16_at<1>(held[26]);
-            wide[54] = tf_bf16_at<0>(held[27]);
-            wide[55] = tf_bf16_at<1>(held[27]);
-            wide[56] = tf_bf16_at<0>(held[28]);
-            wide[57] = tf_bf16_at<1>(held[28]);
-            wide[58] = tf_bf16_at<0>(held[29]);
-            wide[59] = tf_bf16_at<1>(held[29]);
-            wide[60] = tf_bf16_at<0>(held[30]);
-            wide[61] = tf_bf16_at<1>(held[30]);
-            wide[62] = tf_bf16_at<0>(held[31]);
-            wide[63] = tf_bf16_at<1>(held[31]);
+            #pragma unroll
+            for (int i = 0; i < 32; i++) {
+                wide[i * 2] = tf_bf16_at<0>(held[i]);
+                wide[i * 2 + 1] = tf_bf16_at<1>(held[i]);
+            }
         }
         float reduce[1];  // Tensor[(8, 1), "f32", (8 @ warp, 1) @ {lane @ P("max")}, "rmem"]
         // most = tf.reshard(tf.reduce(wide, (1,), True, "max"), (WARPS @ t.warp, 1))

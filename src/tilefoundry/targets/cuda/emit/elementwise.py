@@ -14,7 +14,7 @@ from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.kernel import Kernel
-from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, reader
+from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, most, reader
 from tilefoundry.targets.cuda.emit.text import converted, number, wide
 from tilefoundry.tir.program import Issue
 
@@ -64,7 +64,7 @@ def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     def packed(at: At, lanes: Sequence[Turns]) -> str | None:
         return _packed(k, op, issue, readers, at, lanes)
 
-    assign(k, write, over, compute, packed)
+    assign(k, write, over, compute, packed, most(readers))
 
 
 def _computed(

@@ -19,9 +19,10 @@ from tilefoundry.ir.mesh import Coord, Mesh
 from tilefoundry.targets.cuda.emit import flight, roles, sync
 from tilefoundry.targets.cuda.emit.held import Domain, count, domain, numeric, register, words
 from tilefoundry.targets.cuda.emit.index import At
-from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns
+from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
 from tilefoundry.targets.cuda.emit.text import (
     cuda_dim,
+    enclosed,
     per_word,
     stored_type,
     word_type,
@@ -87,6 +88,8 @@ class Kernel:
         self.free_barriers = [n for n in range(15, 0, -1) if n not in used]
         self.group_barriers: dict[frozenset[int], int] = {}
         self.turns = Turns()
+        self.said: dict[Dim, str] = {}
+        """Variables that hold an index expression."""
         self.loops = 0
         self.alive: set[Buffer] = set()
         """Arrays that are declared where the writing stands."""
@@ -349,9 +352,22 @@ class Kernel:
         head = f"int {name} = {start}{first}; {name} < {stop}; {name} += {step}{more}"
         with self.out.block(f"for ({head})"):
             self.loops += 1
+            known = dict(self.said)
+            self._say(roles.restricted(self, stmt.body, mesh, self.active))
             self.body(stmt.body, mesh)
+            self.out.names -= set(self.said.values()) - set(known.values())
+            self.said = known
             self.loops -= 1
         self.out.names -= {name, turn}
+
+    def _say(self, body: tuple[Stmt, ...]) -> None:
+        """Variables for slots and phases that several statements of a loop's body name."""
+        for stem, found in steps(body):
+            if found in self.said:
+                continue
+            name = self.out.name(stem)
+            self.out.line(f"const int {name} = {self.dim(found)};")
+            self.said[found] = name
 
     def _issue(self, stmt: Issue, mesh: Mesh) -> None:
         write = emitter_of(self.func.target, stmt)
@@ -363,7 +379,7 @@ class Kernel:
         with self.out.block(""):
             before, known = set(self.out.names), set(self.names.values())
             write(self, stmt, participants(mesh, self.func))
-            self.out.names = before | set(self.names.values()) | known
+            self.out.names = before | (set(self.names.values()) - known)
         self.trim()
 
     def trim(self) -> None:
@@ -386,7 +402,7 @@ class Kernel:
         return self.names[key]
 
     def dim(self, x: Dim) -> str:
-        return cuda_dim(self.turns.replaced(x), self.symbol)
+        return self.said.get(x) or cuda_dim(self.turns.replaced(x), self.symbol)
 
     def shared(self, buffer: Buffer, slot: Dim) -> str:
         """Where a slot of a buffer starts in shared memory, as a pointer."""
@@ -444,7 +460,7 @@ class Kernel:
 
 
 def _product(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
+    return text if text.isidentifier() or text.isdigit() or enclosed(text) else f"({text})"
 
 
 def _said(buffer: Buffer) -> str:

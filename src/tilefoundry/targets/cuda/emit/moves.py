@@ -58,7 +58,7 @@ def _between_registers(k: Kernel, source: View, write: View) -> None:
         same = source.dtype is write.dtype and found is not None
         return k.word(source, at, found) if same and found is not None else None
 
-    assign(k, write, over, compute, packed)  # type: ignore[arg-type]
+    assign(k, write, over, compute, packed, from_.per)  # type: ignore[arg-type]
 
 
 def _fill(k: Kernel, issue: Issue, source: Scalar, write: View, mesh: Mesh) -> None:

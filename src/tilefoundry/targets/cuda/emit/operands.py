@@ -97,15 +97,16 @@ Compute = Callable[[At, Turns], tuple[str, str]]
 
 def assign(
     k: Kernel, write: View, over: Domain, compute: Compute,
-    packed: Callable[[At, Sequence[Turns]], str | None] | None = None,
+    packed: Callable[[At, Sequence[Turns]], str | None] | None = None, group: int = 1,
 ) -> None:  # fmt: skip
-    """Writes each element of ``over``, a word at a time; ``packed`` may say a word at once."""
+    """Writes each element of ``over``, a word at a time; ``packed`` may say a word at once.
+    A turn of the loop takes ``group`` elements where operands have so many in a word."""
     per, numbers = per_word(write.dtype), over.registers
-    whole = len(numbers) // per
+    group = max(group, per)
+    whole = len(numbers) // group
     dense = all(
-        numbers[i * per] % per == 0
-        and all(numbers[i * per + j] == numbers[i * per] + j for j in range(per))
-        for i in range(whole)
+        numbers[q] % per == 0 and all(numbers[q + j] == numbers[q] + j for j in range(per))
+        for q in range(0, whole * group, per)
     )
     if not dense:
         for q, number_ in enumerate(numbers):
@@ -114,11 +115,10 @@ def assign(
             bits, lane = write.dtype.bits, number_ % per
             k.out.line(f"tf_put<{bits}, {lane}>({word}, {to_word(write.dtype, have, [text])});")
         return
-    lanes = [[i * per + j for i in range(whole)] for j in range(per)]
 
-    def body(at: At) -> None:
+    def put(at: At, lanes: list[list[int]]) -> None:
         target = k.word(write, at, [numbers[q] for q in lanes[0]])
-        if packed is not None:
+        if packed is not None and len(lanes) == per:
             text = packed(at, lanes)
             if text is not None:
                 k.out.line(f"{target} = {text};")
@@ -127,11 +127,17 @@ def assign(
         text = to_word(write.dtype, parts[0][1], [p for p, _ in parts])
         k.out.line(f"{target} = {text};")
 
+    def body(at: At) -> None:
+        for word in range(0, group, per):
+            lanes = [[i * group + word + j for i in range(whole)] for j in range(per)]
+            put(at, lanes)
+
     if whole:
         each(k.out, whole, body)
-    rest = list(range(whole * per, len(numbers)))
-    if rest:
-        parts = [compute(Turn(0), [q]) for q in rest]
-        target = k.word(write, Turn(0), [numbers[rest[0]]])
-        text = to_word(write.dtype, parts[0][1], [p for p, _ in parts])
-        k.out.line(f"{target} = {text};")
+    for q in range(whole * group, len(numbers), per):
+        put(Turn(0), [[n] for n in range(q, min(q + per, len(numbers)))])
+
+
+def most(readers: Sequence[Reader]) -> int:
+    """Elements in a word of the operand that has most of them."""
+    return max((r.per for r in readers if isinstance(r, Registers)), default=1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from tilefoundry.ir.expr import Atom, Dim, Expr, FloorDiv, Mod, Sym, bounds, floordiv, mod
-from tilefoundry.tir.program import Buffer, For, Issue, Stmt, View, When, With, views
+from tilefoundry.tir.program import Buffer, For, Issue, Stmt, Sync, View, When, With, views
 
 
 class Arrays:
@@ -36,6 +39,27 @@ class Arrays:
         ):
             return False
         return any(w.buffer is buffer and w.is_whole for w in stmt.writes)
+
+
+def steps(body: tuple[Stmt, ...]) -> list[tuple[str, Dim]]:
+    """Slots and phases that more than one statement of a loop's body names, as (what it is,
+    expression); statements of loops inside count for those."""
+    seen: Counter[tuple[str, Dim]] = Counter()
+    for stmt in _straight(body):
+        if isinstance(stmt, Sync):
+            seen.update({("slot", stmt.slot): 1, ("phase", stmt.parity): 1})
+        elif isinstance(stmt, Issue):
+            slots = {v.slot for v in views(stmt)} | {stmt.attrs.get("slot", 0)}
+            seen.update({("slot", s): 1 for s in slots})
+    return [x for x, count in seen.items() if count > 1 and isinstance(x[1], Expr)]
+
+
+def _straight(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    for stmt in body:
+        if isinstance(stmt, (With, When)):
+            yield from _straight(stmt.body)
+        elif not isinstance(stmt, For):
+            yield stmt
 
 
 class Turns:

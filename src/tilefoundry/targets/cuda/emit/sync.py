@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.cuda.emit.text import enclosed
 from tilefoundry.tir.program import Barrier, Sync
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def mbarrier(k: Kernel, barrier: Barrier | None, slot: Dim) -> str:
     if barrier.slots == 1 or slot == 0:
         return name
     text = k.dim(slot)
-    return f"{name} + {text if text.isdigit() else f'({text})'} * 8"
+    plain = text.isdigit() or text.isidentifier() or enclosed(text)
+    return f"{name} + {text if plain else f'({text})'} * 8"
 
 
 def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:

@@ -19,8 +19,22 @@ def cuda_dim(x: Dim, name: Callable[[Sym], str]) -> str:
     """``x`` as C++; of 64 bits where it may exceed an int."""
     lo, hi = bounds(x)
     if lo >= -INT_MAX and hi <= INT_MAX:
-        return _sum(x, name)
-    return _sum(x, lambda s: f"(int64_t){name(s)}")
+        return _bare(_sum(x, name))
+    return _bare(_sum(x, lambda s: f"(int64_t){name(s)}"))
+
+
+def enclosed(text: str) -> bool:
+    """Whether one pair of parentheses is around all of ``text``."""
+    depth = 0
+    for n, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if not depth:
+            return n == len(text) - 1 and text[0] == "("
+    return False
+
+
+def _bare(text: str) -> str:
+    return text[1:-1] if enclosed(text) else text
 
 
 def _sum(x: Dim, name: Callable[[Sym], str]) -> str:
@@ -52,7 +66,7 @@ def _factor(atom: object, name: Callable[[Sym], str]) -> str:
     num, den = _sum(atom.num, name), _sum(atom.den, name)
     if bounds(atom.num)[0] < 0:
         return f"tf_{'div' if isinstance(atom, FloorDiv) else 'mod'}({num}, {den})"
-    num = f"({num})" if " + " in num or " - " in num else num
+    num = num if num.isidentifier() or enclosed(num) else f"({num})"
     den = den if den.isidentifier() or den.isdigit() else f"({den})"
     return f"({num} {'/' if isinstance(atom, FloorDiv) else '%'} {den})"
 

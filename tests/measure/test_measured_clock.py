@@ -6,7 +6,15 @@ import time
 import pytest
 
 from tilefoundry.diag import Refusal
-from tilefoundry.judge.measure.clock import Batch, Overhead, Reading, hold, overhead, read
+from tilefoundry.judge.measure.clock import (
+    Batch,
+    Overhead,
+    Reading,
+    hold,
+    hold_giving,
+    overhead,
+    read,
+)
 from tilefoundry.judge.measure.stage import timed_calls
 
 FREE = Overhead(Reading(0.0, 0.0), Reading(0.0, 0.0))
@@ -43,6 +51,13 @@ def test_the_median_batch_counts():
     hold("it", [honest, honest, lie], FREE, 1)
     with pytest.raises(Refusal):
         hold("it", [honest, lie, lie], FREE, 1)
+
+
+def test_results_that_are_only_computed_when_they_are_asked_for():
+    hold_giving("it", 0.014, 2_000_000)  # 5 ms, and 10 ms for 2 MB
+    with pytest.raises(Refusal) as caught:
+        hold_giving("it", 0.016, 2_000_000)
+    assert caught.value.diags[0].code == "measure-clock"
 
 
 def test_overhead_is_of_requests_and_of_calls():

@@ -16,7 +16,8 @@ def player(name, log):
                               go=lambda: log.append(f"{name} go")),
         time_cold=lambda: log.append(f"{name} cold"),
         time_warm=lambda: log.append(f"{name} warm"),
-        batch=lambda calls, data, keep: log.append(f"{name} kept"),
+        batch=lambda calls, data: None,
+        keep=lambda: log.append(f"{name} kept"),
     )  # fmt: skip
 
 

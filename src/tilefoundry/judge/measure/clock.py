@@ -24,6 +24,9 @@ ALLOWED_PART = 0.05
 """What may be unaccounted for beyond the overhead of an empty batch: of a batch, of a call, and
 the part of all."""
 
+GIVING_SECONDS, GIVING_RATE = 5e-3, 2e8
+"""Time and bytes per second within which results that are there are written to a file."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -118,6 +121,14 @@ def hold(who: str, batches: Sequence[Batch], cost: Overhead, threads: int) -> No
         taken = median(b.taken.wall for b in batches)
         refuse("measure-clock", None, who=who, told=f"{told * 1e3:.3f}",
                taken=f"{taken * 1e3:.3f}", hidden=f"{typical * 1e3:.3f}")  # fmt: skip
+
+
+def hold_giving(who: str, seconds: float, size: int) -> None:
+    """Refuse a process that takes longer to give results of ``size`` bytes than to write them."""
+    usual = GIVING_SECONDS + size / GIVING_RATE
+    if seconds > usual:
+        refuse("measure-clock", None, who=who, told="0.000", taken=f"{seconds * 1e3:.3f}",
+               hidden=f"{(seconds - usual) * 1e3:.3f}")  # fmt: skip
 
 
 def megahertz(cpus: Sequence[int]) -> tuple[list[float], str]:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.judge.channel import Malformed, read_outputs
-from tilefoundry.judge.measure.clock import Batch, Overhead, Reading, hold, overhead, read
+from tilefoundry.judge.measure.clock import (
+    Batch,
+    Overhead,
+    Reading,
+    hold,
+    hold_giving,
+    overhead,
+    read,
+)
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
@@ -142,31 +150,37 @@ class Player:
         for used in folder.iterdir():
             used.unlink()
 
-    def batch(self, calls: int, data: str, keep: bool = False) -> Batch:
-        """Times of ``calls`` calls; with ``keep`` the last one's results are kept to judge."""
+    def batch(self, calls: int, data: str) -> Batch:
+        """Times of ``calls`` calls on ``cold`` or ``warm`` data."""
         assert self.runner is not None and self.fresh is not None
         changes = self.fresh.changes(calls)
-        path = self.runner.folder / "timed.output"
-        if keep:
-            path.touch()
-        made, answer = self._asked(
-            "timed", f"timing {self.runner.signature.func}", changes=changes,
-            out=str(path) if keep else "",
-        )  # fmt: skip
+        doing = f"timing {self.runner.signature.func}"
+        made, answer = self._asked("timed", doing, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
         if len(made.times) != calls:
             self.child.died(f"it sent {len(made.times)} times of {calls} calls")
-        if keep:
-            with path.open("rb") as file:
-                try:
-                    found = read_outputs(file)
-                except Malformed as broken:
-                    self.child.died(f"it wrote {broken}")
-            path.unlink()
-            self.snapshots.append((self.fresh.now(), found))
-        else:
-            self.batches[data].append(made)  # writing results is no time of a call
+        self.batches[data].append(made)
         return made
+
+    def keep(self) -> None:
+        """Take the results of the last call, to be judged; the process did not know before.
+
+        They must be there already: a process that computes only now is refused.
+        """
+        assert self.runner is not None and self.fresh is not None
+        path = self.runner.folder / "timed.output"
+        path.touch()
+        made, answer = self._asked("results", "giving its results", out=str(path))
+        self.runner.hold_form(answer, list(self.fresh.types))
+        with path.open("rb") as file:
+            try:
+                found = read_outputs(file)
+            except Malformed as broken:
+                self.child.died(f"it wrote {broken}")
+        path.unlink()
+        spent = made.taken.wall if made.taken.cpu is None else made.taken.cpu
+        hold_giving(f"the {self.who}", spent, sum(tensor.nbytes for tensor in found))
+        self.snapshots.append((self.fresh.now(), found))
 
     def warm_up(self) -> None:
         """Call until medians of batches agree, and settle how many calls make a batch."""
@@ -214,7 +228,8 @@ def rounds(players: Sequence[Player], runs: int, evict: Callable[[], None], judg
             player.time_warm()
             if number in (judged, runs - 1):
                 # how many calls came before it, a candidate cannot know
-                player.batch(1 + secrets.randbelow(LONGEST_WAIT), "warm", keep=True)
+                player.batch(1 + secrets.randbelow(LONGEST_WAIT), "warm")
+                player.keep()
             player.child.stop()
     for player in players:
         player.child.go()

@@ -122,26 +122,28 @@ class Stage:
         module, func = self.loaded.module, self.loaded.func
         return lambda *tensors: evaluate(module, func, list(tensors), self.weights, self.device)
 
-    def timed(self, changes: Sequence[Sequence[Any]], out: str) -> dict[str, Any]:
-        """One call per change; the results of the last go to ``out`` if that is a file."""
+    def timed(self, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """One call per change; the results of the last are kept, should they be asked for."""
         import torch
 
         made = [(self._buffers[n], at, bytes.fromhex(data)) for n, at, data in changes]
+        self._found = None
         with torch.no_grad():
-            times, kinds, found = timed_calls(self._call, self._args, made)
-        outputs = found if isinstance(found, tuple | list) else (found,)
+            times, kinds, self._found = timed_calls(self._call, self._args, made)
+        odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
+        if odd and self._back is None:
+            return {"form": [0, f"a {odd.pop().__name__}"]}
+        return {"ns": times}
+
+    def results(self, out: str) -> dict[str, Any]:
+        """Write the results of the last timed call to the file ``out``."""
+        found, self._found = self._found, None
+        outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         if self._back is not None:
             outputs = tuple(self._back(x) for x in outputs)
-        else:
-            odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
-            if odd:
-                return {"form": [0, f"a {odd.pop().__name__}"]}
-        answer: dict[str, Any] = {"ns": times}
-        if out:
-            if self.subject is not None:
-                answer |= self._held(outputs, self._tensors)
-            if "form" not in answer and "alias" not in answer:
-                self._write(out, outputs)
+        answer = self._held(outputs, self._tensors) if self.subject is not None else {}
+        if not answer:
+            self._write(out, outputs)
         return answer
 
     def libraries(self) -> dict[str, Any]:

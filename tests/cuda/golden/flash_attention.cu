@@ -147,8 +147,6 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             const int phase = (n_2 / 256) % 2;
             float higher[2];  // Tensor[(128, 1), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 1), "rmem"]
             float zero[64];  // Tensor[(128, 128), "f32", (2 @ g, 4 @ w, 2, 8 @ l8, 16, 4 @ l4, 2), "rmem"]
-            // zero = tf.zeros(Tensor[(BM, BN), "f32", (2 @ use.g, 4 @ use.w, 2, 8 @ use.l8, BN // 8, 4 @ use.l4, 2), "rmem"])
-            tf_fill<64>(zero, 0.0f);
             tf_mbarrier_wait(k_ring_full + slot * 8, phase);  // k_ring filled
             tf_hold(zero);
             tf_wgmma_fence();
@@ -156,7 +154,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             {
                 const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 131072) + g * 8192);
                 const uint64_t b_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + slot * 32768));
-                wgmma_m64n128k16_f16(zero, a_tile, b_tile, 1);
+                wgmma_m64n128k16_f16(zero, a_tile, b_tile, 0);
                 wgmma_m64n128k16_f16(zero, a_tile + 2, b_tile + 2, 1);
                 wgmma_m64n128k16_f16(zero, a_tile + 4, b_tile + 4, 1);
                 wgmma_m64n128k16_f16(zero, a_tile + 6, b_tile + 6, 1);

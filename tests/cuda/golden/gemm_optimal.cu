@@ -100,8 +100,6 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
         #pragma unroll 1
         for (int task = persistent, task_turn = 0; task < 4352; task += 132, task_turn++) {
             float acc[128];  // Tensor[(128, 256), "f32", ((2 @ group, 4 @ warp, 2, 8 @ lane8, 32, 4 @ lane4, 2), (16384, 16, 8, 1, 512, 128, 64)), "rmem"]
-            // acc = tf.zeros(Tensor[(BM, BN), "f32", ((2 @ _compute.group, 4 @ _compute.warp, 2, 8 @ _compute.lane8, 32, 4 @ _compute.lane4, 2), (16384, 16, 8, 1, 512, 128, 64)), "rmem"])
-            tf_fill<128>(acc, 0.0f);
             #pragma unroll 1
             for (int k = 0; k < 5120; k += 64) {
                 const int slot = (task_turn * 80 + (k / 64)) % 3;
@@ -112,7 +110,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 {
                     const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 98304 + slot * 16384) + group * 8192);
                     const uint64_t b_tile = tf_descriptor(0x4000004000800000, tf_shared(smem + slot * 32768));
-                    wgmma_m64n256k16_bf16_bt(acc, a_tile, b_tile, 1);
+                    wgmma_m64n256k16_bf16_bt(acc, a_tile, b_tile, k > 0);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 2, b_tile + 512, 1);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 4, b_tile + 1024, 1);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 6, b_tile + 1536, 1);

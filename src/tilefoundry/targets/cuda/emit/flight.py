@@ -6,12 +6,25 @@ a write of operands behind the fence that hands them over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.registry import every_contract
 from tilefoundry.targets.instructions import TILED
-from tilefoundry.tir.program import Buffer, For, Issue, PrimFunc, Stmt, Sync, View, When, With
+from tilefoundry.tir.program import (
+    Buffer,
+    For,
+    Issue,
+    PrimFunc,
+    Scalar,
+    Stmt,
+    Sync,
+    View,
+    When,
+    With,
+    views,
+)
 
 
 @dataclass
@@ -77,4 +90,71 @@ def _step(stmt: Stmt, state: _Flight, found: dict[Sync, dict[Buffer, None]]) -> 
         state.groups = state.groups[max(keep, 0) :]
 
 
-__all__ = ["asynchronous", "operands"]
+@dataclass
+class Zeros:
+    """Fills by 0 that nothing reads but the first product of a chain, and those products:
+    each with the loop in whose first turn it does not add (None: it never does)."""
+
+    fills: set[Issue] = field(default_factory=lambda: set[Issue]())
+    products: dict[Issue, For | None] = field(default_factory=lambda: dict[Issue, For | None]())
+
+
+def zeros(func: PrimFunc) -> Zeros:
+    """The fills of a kernel that its products make unnecessary."""
+    out = Zeros()
+    _zeros(func.body, out)
+    return out
+
+
+def _zeros(body: tuple[Stmt, ...], out: Zeros) -> None:
+    line = list(_line(body))
+    for n, stmt in enumerate(line):
+        if isinstance(stmt, (For, When)):
+            _zeros(stmt.body, out)
+        elif _is_zero(stmt):
+            assert isinstance(stmt, Issue)
+            buffer = stmt.writes[0].buffer
+            found = next((s for s in line[n + 1 :] if _uses(s, buffer)), None)
+            loop: For | None = None
+            if isinstance(found, For) and _runs(found):
+                loop = found
+                found = next((s for s in _line(found.body) if _uses(s, buffer)), None)
+            if isinstance(found, Issue) and asynchronous(found) and _first(found, buffer):
+                out.fills.add(stmt)
+                out.products[found] = loop
+
+
+def _line(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    for stmt in body:
+        if isinstance(stmt, With):
+            yield from _line(stmt.body)
+        else:
+            yield stmt
+
+
+def _is_zero(stmt: Stmt) -> bool:
+    if not isinstance(stmt, Issue) or stmt.instr != "fill" or not stmt.reads:
+        return False
+    value, write = stmt.reads[0], stmt.writes[0]
+    return isinstance(value, Scalar) and value.value == 0 and (
+        write.is_whole and write.storage == "rmem"
+    )  # fmt: skip
+
+
+def _runs(loop: For) -> bool:
+    return isinstance(loop.start, int) and isinstance(loop.stop, int) and loop.start < loop.stop
+
+
+def _uses(stmt: Stmt, buffer: Buffer) -> bool:
+    if isinstance(stmt, (With, For, When)):
+        return any(_uses(s, buffer) for s in stmt.body)
+    return any(v.buffer is buffer for v in views(stmt))
+
+
+def _first(issue: Issue, buffer: Buffer) -> bool:
+    """The product's sum is the whole buffer, and no operand is."""
+    acc, *others = (v for v in issue.reads if isinstance(v, View))
+    return acc.buffer is buffer and acc.is_whole and all(v.buffer is not buffer for v in others)
+
+
+__all__ = ["Zeros", "asynchronous", "operands", "zeros"]

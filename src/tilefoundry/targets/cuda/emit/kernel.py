@@ -82,6 +82,7 @@ class Kernel:
         self.meets = False
         """CTAs wait for one another: all must be resident."""
         self.flight = flight.operands(func)
+        self.zeros = flight.zeros(func)
         self.active = frozenset(range(self.threads))
         """Threads that execute what is being written."""
         used = {s.id for s, _ in walk(func.body) if isinstance(s, Sync)}
@@ -370,6 +371,9 @@ class Kernel:
             self.said[found] = name
 
     def _issue(self, stmt: Issue, mesh: Mesh) -> None:
+        if stmt in self.zeros.fills:
+            self.declare(stmt.writes[0].buffer)
+            return
         write = emitter_of(self.func.target, stmt)
         if stmt.span is not None:
             text = self.sources.get(stmt.span.file, [])

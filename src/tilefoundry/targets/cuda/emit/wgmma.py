@@ -27,7 +27,7 @@ def emit_wgmma(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         if view.storage == "rmem":
             continue
         ends[name] = _descriptor(k, p, name, view, where)
-    zero = bool(issue.attrs.get("zero"))
+    first_turn = _first_turn(k, issue)
     accumulators: dict[tuple[int, int], list[int]] = {}
     begun: set[tuple[int, int]] = set()
     for m, n, depth in p.repeats():
@@ -45,9 +45,19 @@ def emit_wgmma(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         else:
             a = _start(*ends["A"], m, depth)
         b = _start(*ends["B"], n, depth)
-        adds = 0 if zero and (m, n) not in begun else 1
+        adds = "1" if (m, n) in begun else first_turn
         begun.add((m, n))
         out.line(f"{function}({first}, {a}, {b}, {adds});")
+
+
+def _first_turn(k: Kernel, issue: Issue) -> str:
+    """Whether the first product into each block adds to it: 1, 0, or a test."""
+    if issue.attrs.get("zero"):
+        return "0"
+    if issue not in k.zeros.products:
+        return "1"
+    loop = k.zeros.products[issue]
+    return "0" if loop is None else f"{k.names[loop.var]} > {loop.start}"
 
 
 def _descriptor(

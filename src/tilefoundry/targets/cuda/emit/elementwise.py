@@ -15,7 +15,7 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, most, reader
-from tilefoundry.targets.cuda.emit.text import converted, number, wide
+from tilefoundry.targets.cuda.emit.text import converted, literal, wide
 from tilefoundry.tir.program import Issue
 
 INFIX = {"add": "+", "sub": "-", "mul": "*"}
@@ -42,7 +42,8 @@ def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) ->
     if op == "square":
         return f"{args[0]} * {args[0]}"
     if op == "relu":
-        return f"tf_maximum({args[0]}, {'0' if have[0] == 'i' else '0.0f'})"
+        zero = {"f32": "0.0f", "f64": "0.0", "i64": "0LL"}.get(have, "0")
+        return f"tf_maximum({args[0]}, {zero})"
     if op == "gelu":
         word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
         return f"tf_{word}({args[0]})"
@@ -113,7 +114,7 @@ def _clamp(issue: Issue, source: Reader, at: At, turns: Turns) -> tuple[str, str
     for name, word in (("min_val", "maximum"), ("max_val", "minimum")):
         bound = issue.attrs.get(name)
         if bound is not None:
-            text = f"tf_{word}({text}, {number(bound, source.dtype)})"
+            text = f"tf_{word}({text}, {literal(bound, source.dtype)})"
     return text, have
 
 

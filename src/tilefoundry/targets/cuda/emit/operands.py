@@ -14,7 +14,7 @@ from tilefoundry.targets.cuda.emit.memory import Access
 from tilefoundry.targets.cuda.emit.text import (
     C_TYPES,
     from_word,
-    number,
+    literal,
     per_word,
     to_word,
     wide,
@@ -41,7 +41,7 @@ class Constant:
         self.text = (
             f"({C_TYPES[wide(operand.dtype)]})({k.dim(value)})"
             if isinstance(value, Expr)
-            else number(value, operand.dtype)
+            else literal(value, operand.dtype)
         )
         self.value = None if isinstance(value, Expr) else value
 

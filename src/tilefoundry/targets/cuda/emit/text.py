@@ -123,6 +123,12 @@ def to_word(dtype: DType, have: str, parts: Sequence[str]) -> str:
     return f"tf_pack_{dtype.name}({', '.join(parts)})"
 
 
+def literal(value: float | bool, dtype: DType) -> str:
+    """A number in the type that ``dtype`` is computed in."""
+    text = number(value, dtype)
+    return f"{text}LL" if wide(dtype) == "i64" and not text.endswith("LL") else text
+
+
 def converted(text: str, have: str, want: str) -> str:
     """A computed value as another computed type."""
     if have == want:
@@ -180,6 +186,19 @@ def fit(values: Sequence[int], var: str) -> str | None:
 
 
 __all__ = [
-    "C_TYPES", "bits_of", "converted", "cuda_dim", "fit", "from_memory", "from_word", "number",
-    "per_word", "stored_type", "to_memory", "to_word", "wide", "word_type",
+    "C_TYPES",
+    "bits_of",
+    "converted",
+    "cuda_dim",
+    "fit",
+    "from_memory",
+    "from_word",
+    "literal",
+    "number",
+    "per_word",
+    "stored_type",
+    "to_memory",
+    "to_word",
+    "wide",
+    "word_type",
 ]  # fmt: skip

@@ -257,20 +257,32 @@ TF int tf_ceil(int x) { return x; }
 TF int tf_rint(int x) { return x; }
 TF float tf_pow(float a, float b) { return powf(a, b); }
 TF double tf_pow(double a, double b) { return pow(a, b); }
-TF float tf_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-TF float tf_silu(float x) { return x / (1.0f + expf(-x)); }
-TF float tf_softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
-TF float tf_gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
-TF float tf_gelu_tanh(float x) {
-    return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+template <class T>
+TF T tf_sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+template <class T>
+TF T tf_silu(T x) { return x / (T(1) + exp(-x)); }
+template <class T>
+TF T tf_softplus(T x) { return x > T(20) ? x : log1p(exp(x)); }
+template <class T>
+TF T tf_gelu(T x) { return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752))); }
+template <class T>
+TF T tf_gelu_tanh(T x) {
+    return T(0.5) * x * (T(1) + tanh(T(0.79788456080286536) * (x + T(0.044715) * x * x * x)));
 }
-TF float tf_floor_div(float a, float b) { return floorf(a / b); }
-TF int tf_floor_div(int a, int b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-TF int64_t tf_floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Quotients that round down, and the remainders that they leave, of the divisor's sign.
 TF float tf_remainder(float a, float b) {
     const float r = fmodf(a, b);
     return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
+TF double tf_remainder(double a, double b) {
+    const double r = fmod(a, b);
+    return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+}
+TF float tf_floor_div(float a, float b) { return floorf(a / b); }
+TF double tf_floor_div(double a, double b) { return floor(a / b); }
+TF int tf_floor_div(int a, int b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+TF int64_t tf_floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 TF int tf_remainder(int a, int b) { return a - tf_floor_div(a, b) * b; }
 TF int64_t tf_remainder(int64_t a, int64_t b) { return a - tf_floor_div(a, b) * b; }
 

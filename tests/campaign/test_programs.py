@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 from campaign_profile import campaign
+from drawn import Program, programs
 from hypothesis import given, note
 from hypothesis import strategies as st
-from drawn import Program, programs
 
 from roundtrip import parse, round_trip
 from tilefoundry.evaluate import evaluate

@@ -16,14 +16,13 @@ def player(name, log):
                               go=lambda: log.append(f"{name} go")),
         time_cold=lambda: log.append(f"{name} cold"),
         time_warm=lambda: log.append(f"{name} warm"),
-        batch=lambda calls, data: None,
         keep=lambda: log.append(f"{name} kept"),
     )  # fmt: skip
 
 
 def test_rounds_interleave():
     log = []
-    rounds([player("a", log), player("b", log)], 3, lambda: log.append("evict"), 1)
+    rounds([player("a", log), player("b", log)], 3, lambda: log.append("evict"), 1, max)
     turn = ["evict", "{} go", "{} cold", "{} warm"]
     wanted = ["a stop", "b stop"]
     for order, kept in (("ab", 0), ("ba", 1), ("ab", 1)):
@@ -33,11 +32,17 @@ def test_rounds_interleave():
     assert log == [*wanted, "a go", "b go"]
 
 
+def test_a_cold_call_may_be_judged_too():
+    log = []
+    rounds([player("a", log)], 1, lambda: None, 0, min)
+    assert log == ["a stop", "a go", "a cold", "a kept", "a warm", "a stop", "a go"]
+
+
 def test_caches_are_filled_while_both_stand_still():
     log, running = [], set()
     players = [player("a", log), player("b", log)]
     seen = []
-    rounds(players, 2, lambda: log.append("evict"), 0)
+    rounds(players, 2, lambda: log.append("evict"), 0, max)
     for event in log:
         name, _, what = event.partition(" ")
         if what == "go":

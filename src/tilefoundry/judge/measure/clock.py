@@ -24,7 +24,7 @@ ALLOWED_PART = 0.05
 """What may be unaccounted for beyond the overhead of an empty batch: of a batch, of a call, and
 the part of all."""
 
-GIVING_SECONDS, GIVING_RATE = 5e-3, 2e8
+GIVING_SECONDS, GIVING_RATE = 5e-3, 1e9
 """Time and bytes per second within which results that are there are written to a file."""
 
 

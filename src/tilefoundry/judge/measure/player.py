@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -31,8 +32,8 @@ BATCH_SECONDS = 0.01
 MOST_CALLS = 200
 LEAD = 2
 """Calls that bring data and code into the caches again, before those that count."""
-LONGEST_WAIT = 16
-"""At most so many calls end with one whose results are judged."""
+ALONE_SECONDS = 1e-3
+"""Calls from so many seconds on are asked for one by one."""
 WARM_SECONDS = 3.0
 """Time after which a process that does not become steady is measured as it is."""
 EMPTY, EMPTY_CALLS, EMPTY_COLD = 15, 33, 5
@@ -98,6 +99,7 @@ class Player:
         self.warm: list[float] = []
         self.least = float("inf")
         self.calls = 1
+        self.alone = False
         self.warmup = 0
         self.is_steady = False
         self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
@@ -182,16 +184,25 @@ class Player:
         hold_giving(f"the {self.who}", spent, sum(tensor.nbytes for tensor in found))
         self.snapshots.append((self.fresh.now(), found))
 
+    def _several(self, calls: int) -> tuple[float, ...]:
+        """Times of calls on warm data, those that lead left out.
+
+        Long calls are asked for one by one, so that each may be the one that is judged.
+        """
+        if not self.alone:
+            return self.batch(LEAD + calls, "warm").times[LEAD:]
+        made = [self.batch(1, "warm").times[0] for _ in range(LEAD + calls)]
+        return tuple(made[LEAD:])
+
     def warm_up(self) -> None:
         """Call until medians of batches agree, and settle how many calls make a batch."""
         figures: list[float] = []
-        used = 0.0
-        while not self.is_steady and used < WARM_SECONDS:
-            made = self.batch(self.calls + LEAD, "warm")
-            figures.append(median(made.times[LEAD:]))
-            used += max(made.taken.wall, 1e-4)
-            self.warmup += len(made.times)
+        end = time.monotonic() + WARM_SECONDS
+        while not self.is_steady and (not figures or time.monotonic() < end):
+            figures.append(median(self._several(self.calls)))
+            self.warmup += LEAD + self.calls
             self.calls = calls_for(BATCH_SECONDS, figures[-1], MOST_CALLS)
+            self.alone = figures[-1] >= ALONE_SECONDS
             self.is_steady = steady(figures)
         self.batches["warm"].clear()
 
@@ -200,35 +211,53 @@ class Player:
         for data, batches in self.batches.items():
             hold(f"the {self.who}", batches, self.cost[data], threads)
 
+    def busy(self, data: str) -> list[float]:
+        """Processor time over the calls' time, of each batch; empty where it is not known."""
+        found: list[float] = []
+        for batch in self.batches[data]:
+            usual = self.cost[data].of(len(batch.times))
+            told = sum(batch.times)
+            if batch.taken.cpu is not None and usual.cpu is not None and told:
+                found.append(max(0.0, batch.taken.cpu - usual.cpu) / told)
+        return found
+
     def time_cold(self) -> None:
         """One call on data that no cache holds: the caller has filled them before."""
         self.cold.append(self.batch(1, "cold").times[0])
 
     def time_warm(self) -> None:
         """Calls on data that the last call used."""
-        made = self.batch(LEAD + self.calls, "warm")
-        self.warm.append(median(made.times[LEAD:]))
-        self.least = min(self.least, *made.times[LEAD:])
+        times = self._several(self.calls)
+        self.warm.append(median(times))
+        self.least = min(self.least, *times)
 
 
-def rounds(players: Sequence[Player], runs: int, evict: Callable[[], None], judged: int) -> None:
+def rounds(
+    players: Sequence[Player],
+    runs: int,
+    evict: Callable[[], None],
+    judged: int,
+    choose: Callable[[Sequence[str]], str] = secrets.choice,
+) -> None:
     """``runs`` rounds: each side in turn, cold then warm; who begins alternates.
 
-    Only one side's processes run at a time. After round ``judged`` and after the last one
-    some more calls are made, and the results of the last of them are kept.
+    Only one side's processes run at a time. In round ``judged`` and in the last one the results
+    of a timed call are taken to be judged: of the cold one or the last warm one, as ``choose``
+    says, which no process knows before.
     """
     for player in players:
         player.child.stop()
     for number in range(runs):
         order = players if number % 2 == 0 else players[::-1]
         for player in order:
+            taken = choose(("cold", "warm")) if number in (judged, runs - 1) else ""
             evict()
             player.child.go()
             player.time_cold()
+            if taken == "cold":
+                player.keep()
             player.time_warm()
-            if number in (judged, runs - 1):
-                # how many calls came before it, a candidate cannot know
-                player.batch(1 + secrets.randbelow(LONGEST_WAIT), "warm")
+            if taken == "warm":
                 player.keep()
             player.child.stop()
     for player in players:

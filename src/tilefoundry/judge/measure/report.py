@@ -26,6 +26,8 @@ class Side:
     data: Mapping[str, Spread]
     processes: Mapping[str, Sequence[float]]
     least: float
+    busy: Mapping[str, float]
+    """Processor time over the calls' time: below 1 on one thread, others used the processor."""
     calls: Sequence[int]
     warmup: Sequence[int]
     steady: bool
@@ -37,6 +39,7 @@ class Side:
             "data": {k: v.record() for k, v in self.data.items()},
             "process_medians": {k: list(v) for k, v in self.processes.items()},
             "least_call": self.least,
+            "busy": dict(self.busy),
             "calls": list(self.calls),
             "warmup_calls": list(self.warmup),
             "steady": self.steady,
@@ -143,6 +146,8 @@ class Report:
             "rounds": found.count,
             "process_medians": [time_text(t) for t in side.processes[data]],
         }  # fmt: skip
+        if data in side.busy:
+            each["busy"] = f"{side.busy[data]:.2f}"
         if data == "warm":
             each |= {"calls": list(side.calls), "steady": "yes" if side.steady else "no"}
         return each

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tilefoundry.diag import Refusal, refuse
@@ -442,6 +443,9 @@ def _side(players: Sequence[Player]) -> Side:
             "warm": [spread(p.warm).median for p in players],
         },
         least=min(p.least for p in players),
+        busy={
+            data: median(b) for data in figures if (b := [x for p in players for x in p.busy(data)])
+        },
         calls=[p.calls for p in players],
         warmup=[p.warmup for p in players],
         steady=all(p.is_steady for p in players),

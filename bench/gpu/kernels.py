@@ -1,4 +1,4 @@
-"""Kernels built from tests/programs against torch on the same device, in the same run.
+"""Kernels built from tests/programs and examples against torch on the same device, in the same run.
 
 Protocols (named in each line): ``interleaved``: single launches of both in shuffled order,
 median of the rounds; ``sustained``: each alone for half a second, in turn, mean of the repeats
@@ -26,7 +26,8 @@ import torch
 from tilefoundry.build import build, callable_of
 from tilefoundry.lang.load import load_source
 
-PROGRAMS = Path(__file__).parents[2] / "tests" / "programs"
+ROOT = Path(__file__).parents[2]
+PROGRAMS = (ROOT / "tests" / "programs", ROOT / "examples")
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
 SUSTAINED_SECONDS, REPEATS = 0.5, 4
@@ -45,7 +46,8 @@ def gemm(name: str, **consts: object) -> tuple[Call, Call, float, float]:
 
 
 def made(name: str, consts: dict[str, object]) -> Any:
-    loaded = load_source(str(PROGRAMS / f"{name}.py"), None, consts)
+    found = next(p for folder in PROGRAMS if (p := folder / f"{name}.py").is_file())
+    loaded = load_source(str(found), None, consts)
     began = time.perf_counter()
     built = build(loaded)
     kernel = callable_of(built)
@@ -149,6 +151,10 @@ def layernorm() -> tuple[Call, Call, float, float]:
 CASES: dict[str, Callable[[], tuple[Call, Call, float, float]]] = {
     "gemm_optimal": lambda: gemm("gemm_optimal"),
     "gemm_own_storer": lambda: gemm("gemm_own_storer"),
+    "gemm_halves": lambda: gemm("gemm_halves"),
+    "gemm_halves_16": lambda: gemm("gemm_halves", GROUP=16),
+    "gemm_halves_8192": lambda: gemm("gemm_halves", M=8192, N=8192, K=8192),
+    "gemm_halves_4096": lambda: gemm("gemm_halves", M=4096, N=4096, K=4096),
     "gemm_ampere": lambda: gemm("gemm_ampere"),
     "gemm_rs": lambda: gemm("gemm_rs"),
     "gemm_fp8": scaled,
@@ -159,7 +165,7 @@ CASES: dict[str, Callable[[], tuple[Call, Call, float, float]]] = {
     "softmax": lambda: rows("softmax", lambda x: torch.softmax(x, -1)),
     "softmax_cta": lambda: rows("softmax_cta", lambda x: torch.softmax(x, -1)),
 }
-BOTH = ("gemm_optimal", "gemm_own_storer")
+BOTH = ("gemm_optimal", "gemm_own_storer", "gemm_halves", "gemm_fp8")
 
 
 def timed(call: Call) -> float:
@@ -211,13 +217,13 @@ def captured(call: Call) -> Call:
     return graph.replay
 
 
-def host(call: Call) -> float:
+def host(call: Call, calls: int) -> float:
     """Microseconds of the host for a call whose parameters are packed already."""
     torch.cuda.synchronize()
     began = time.perf_counter()
-    for _ in range(200):
+    for _ in range(calls):
         call()
-    spent = (time.perf_counter() - began) / 200 * 1e6
+    spent = (time.perf_counter() - began) / calls * 1e6
     torch.cuda.synchronize()
     return spent
 
@@ -239,10 +245,10 @@ def main() -> None:
             "error": f"{apart:.2e}",
         }
         timings = {"interleaved": (ours, rival, interleaved)}
-        if name in BOTH:
+        if name.startswith(BOTH):
             timings["sustained"] = (ours, rival, sustained)
+        record["host_us"] = round(host(ours, 20 if is_gemm else 200), 2)
         if not is_gemm:
-            record["host_us"] = round(host(ours), 2)
             timings = {"graph": (captured(ours), captured(rival), interleaved)}
         for protocol, (a, b, way) in timings.items():
             mine, theirs = way(a, b)

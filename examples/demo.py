@@ -1,4 +1,4 @@
-"""The main job on this machine: decide, be refused, mend, check, compile, check, time.
+"""The main job on this machine: decide, be refused, mend, check, build, check, measure.
 
 Each step prints the command it runs, so that it can be repeated by hand in build/demo.
 """
@@ -68,8 +68,23 @@ def main() -> None:
         "--out output --fn equal",
         expect=1,
     )
-    step("How fast is it here?", "python hello_measure.py")
-    print("\nThe same program, refused once, accepted once, checked twice, and faster.")
+    step(
+        "The same computation, placed on the cores and vectors of this machine: its kernel",
+        "tilefoundry build hello_cpu.py -o out",
+    )
+    step(
+        "Is the kernel PyTorch's own result, bit for bit?",
+        f"tilefoundry check hello_cpu.py --built {files} --expected expected.pt "
+        "--out output --fn equal",
+    )
+    threads = min(2, os.cpu_count() or 1)
+    rival = "'torch: (x * x + x) * x'"
+    step(
+        "How fast is it here?",
+        f"tilefoundry measure hello_cpu.py {files} --against {rival} --reference {rival} "
+        f"--threads {threads} --processes 1",
+    )
+    print("\nThe same program: refused once, accepted once, checked, compiled, and faster.")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 M, N, K = 56, 96, 64
-MR, NR, KC = 14, 32, 32
+MR, NR, STRIPS = 14, 32, 2
 CORES, LANES = 2, 16
-ROWS = M // CORES
+MC = MR * STRIPS
 
 dot = T.x86.avx512.DpBf16Ps(dtype="bf16")
 PANELS = Layout(((K // 2, 2), (N // NR, NR)), ((2 * NR, 1), (K * NR, 2)))
+STRIPED = Layout(((STRIPS, MR), (K // 2, 2)), ((MR * K, 2), (2 * MR, 1)))
 
 
 @module(
@@ -39,10 +40,11 @@ class GemmBf16:
         out = tf.empty(Tensor[(M, N), "bf16"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for m in range(cores.core * MR, M, CORES * MR):
-                    strip = tf.reshard(a[m:m + MR, :], Layout((MR, (K // 2, 2)), (2, (2 * MR, 1))))
+                for m in range(cores.core * MC, M, CORES * MC):
+                    strips = tf.reshard(a[m:m + MC, :], STRIPED)
                     for n in range(0, N, NR):
-                        acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, 2, LANES @ t.lane), "rmem"])
-                        acc = tf.schedule((acc, strip, panels[:, n:n + NR]), op=T.tiled_mma(atom=dot), repeat=(MR, 2, K // 2), order=(2, 0, 1))
-                        out = tf.insert_slice(out, tf.cast(acc, "bf16"), (m, n))
+                        for s in range(0, MC, MR):
+                            acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, 2, LANES @ t.lane), "rmem"])
+                            acc = tf.schedule((acc, strips[s:s + MR, :], panels[:, n:n + NR]), op=T.tiled_mma(atom=dot), repeat=(MR, 2, K // 2), order=(2, 0, 1))
+                            out = tf.insert_slice(out, tf.cast(acc, "bf16"), (m + s, n))
         return out

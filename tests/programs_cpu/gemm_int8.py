@@ -5,11 +5,13 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 M, N, K = 56, 96, 64
-MR, NR = 14, 32
+MR, NR, STRIPS = 14, 32, 2
 CORES, LANES = 2, 16
+MC = MR * STRIPS
 
 dot = T.x86.avx512.DpBusd(dtype="u8")
 PANELS = Layout(((K // 4, 4), (N // NR, NR)), ((4 * NR, 1), (K * NR, 4)))
+STRIPED = Layout(((STRIPS, MR), (K // 4, 4)), ((MR * K, 4), (4 * MR, 1)))
 
 
 @module(
@@ -38,9 +40,11 @@ class GemmInt8:
         out = tf.empty(Tensor[(M, N), "i32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for m in range(cores.core * MR, M, CORES * MR):
+                for m in range(cores.core * MC, M, CORES * MC):
+                    strips = tf.reshard(a[m:m + MC, :], STRIPED)
                     for n in range(0, N, NR):
-                        acc = tf.zeros(Tensor[(MR, NR), "i32", (MR, 2, LANES @ t.lane), "rmem"])
-                        acc = tf.schedule((acc, a[m:m + MR, :], panels[:, n:n + NR]), op=T.tiled_mma(atom=dot), repeat=(MR, 2, K // 4), order=(2, 0, 1))
-                        out = tf.insert_slice(out, acc, (m, n))
+                        for s in range(0, MC, MR):
+                            acc = tf.zeros(Tensor[(MR, NR), "i32", (MR, 2, LANES @ t.lane), "rmem"])
+                            acc = tf.schedule((acc, strips[s:s + MR, :], panels[:, n:n + NR]), op=T.tiled_mma(atom=dot), repeat=(MR, 2, K // 4), order=(2, 0, 1))
+                            out = tf.insert_slice(out, acc, (m + s, n))
         return out

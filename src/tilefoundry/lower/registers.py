@@ -90,7 +90,10 @@ def _words(buffer: Buffer) -> int:
 
 def divide(func: PrimFunc, roles: tuple[Role, ...]) -> PrimFunc:
     """``func`` with the registers of its ``roles`` declared and, where an even share is too
-    small for one, moved between whole warpgroups."""
+    small for one, moved between whole warpgroups. Lanes of a vector have none of their own:
+    what vectors hold is in the memory analysis."""
+    if not func.target.groups:
+        return func
     level = func.target.levels[-1]
     threads = next((t.size for t in func.topologies if t.level == level), 1)
     even = min(MOST, FILE // max(threads, 1) // UNIT * UNIT)

@@ -8,26 +8,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
-from tilefoundry.diag import Span, refuse
 from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
-from tilefoundry.ir.expr import Dim, Sym
-from tilefoundry.ir.mesh import Coord, Mesh
+from tilefoundry.ir.expr import Dim
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cuda.emit import flight, roles, sync
-from tilefoundry.targets.cuda.emit.held import Domain, count, domain, numeric, register, words
-from tilefoundry.targets.cuda.emit.index import At
+from tilefoundry.targets.cuda.emit.held import words
+from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
 from tilefoundry.targets.cuda.emit.text import (
-    cuda_dim,
-    enclosed,
-    per_word,
     stored_type,
     word_type,
 )
-from tilefoundry.targets.cuda.instr.tma import TensorMap
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.plans import participants
 from tilefoundry.tir.program import (
@@ -39,7 +33,6 @@ from tilefoundry.tir.program import (
     PrimFunc,
     Stmt,
     Sync,
-    View,
     When,
     With,
     walk,
@@ -54,16 +47,7 @@ SHARE = 0.8
 """Of the estimated registers, what a kernel is tried with for the sake of more CTAs."""
 
 
-@dataclass(frozen=True)
-class MapUse:
-    """A tensor map that a kernel takes: the parameter it describes and its plan."""
-
-    name: str
-    buffer: Buffer
-    plan: TensorMap
-
-
-class Kernel:
+class Kernel(Places):
     """The function ``<name>``: one thread's program."""
 
     def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]]) -> None:
@@ -393,78 +377,6 @@ class Kernel:
             text, span = lines[-2]
             if text.strip().endswith(";") and "=" not in text.split("(")[0].split("[")[0]:
                 lines[-3:] = [(text[4:], span)]
-
-    def form(self, stmt: object, what: str, why: str, fix: str) -> None:
-        """Refuses a form that there are no words for."""
-        span: Span | None = getattr(stmt, "span", None)
-        refuse("emit-form", span or self.out.span, what=what, why=why, fix=fix)
-
-    # Names and places
-
-    def symbol(self, sym: Sym) -> str:
-        key: object = sym.axis if isinstance(sym, Coord) else sym
-        return self.names[key]
-
-    def dim(self, x: Dim) -> str:
-        return self.said.get(x) or cuda_dim(self.turns.replaced(x), self.symbol)
-
-    def shared(self, buffer: Buffer, slot: Dim) -> str:
-        """Where a slot of a buffer starts in shared memory, as a pointer."""
-        self.declare(buffer)
-        return f"smem + {self.slot_offset(buffer, slot)}"
-
-    def slot_offset(self, buffer: Buffer, slot: Dim) -> str:
-        """Bytes from the start of shared memory to a slot."""
-        places = buffer.offsets
-        if isinstance(slot, int) or len(places) == 1:
-            return str(places[slot if isinstance(slot, int) else 0])
-        step = places[1] - places[0]
-        assert all(p == places[0] + n * step for n, p in enumerate(places)), buffer
-        first = f"{places[0]} + " if places[0] else ""
-        return f"{first}{_product(self.dim(slot))} * {step}"
-
-    def map_of(self, buffer: Buffer, plan: TensorMap) -> str:
-        """The name of the tensor map with this plan."""
-        key = (buffer, plan.maps, plan.swizzle, plan.bits)
-        if key not in self.maps:
-            stem = f"{self.names[buffer]}_map"
-            taken = sum(m.buffer is buffer for m in self.maps.values())
-            name = self.out.name(stem if not taken else f"{stem}_{taken + 1}")
-            self.maps[key] = MapUse(name, buffer, plan)
-        return self.maps[key].name
-
-    def held(self, view: View) -> Domain:
-        """The elements of a view in registers that a thread holds."""
-        self.declare(view.buffer)
-        found = domain(view)
-        if isinstance(found, str):
-            self.form(None, f"{view}", found, "cut registers at multiples of what each unit holds")
-            raise AssertionError
-        return found
-
-    def registers(self, view: View, over: Domain) -> list[int]:
-        """The registers of ``view`` that hold the elements of ``over``."""
-        place, buffer = numeric(view), view.buffer
-        out = [register(buffer, place(at)) for at in over.at]
-        for q in {0, over.size // 2, over.size - 1}:
-            far = tuple(a + b for a, b in zip(over.at[q], over.last, strict=True))
-            if register(buffer, place(far)) != out[q]:
-                self.form(None, f"{view}", "threads hold its elements in different registers",
-                          "distribute both values alike")  # fmt: skip
-        return out
-
-    def word(self, view: View, at: At, numbers: list[int]) -> str:
-        """The words that hold the registers ``numbers``, one each turn."""
-        per = per_word(view.dtype)
-        text = at.of([n // per for n in numbers])
-        if view.buffer.slots > 1:
-            size = -(-count(view.buffer) // per)
-            text = f"{_product(self.dim(view.slot))} * {size} + {text}"
-        return f"{self.names[view.buffer]}[{text}]"
-
-
-def _product(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() or enclosed(text) else f"({text})"
 
 
 def _said(buffer: Buffer) -> str:

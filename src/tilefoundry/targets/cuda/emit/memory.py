@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, multiple_of
+from tilefoundry.ir.expr import Dim, Expr, bounds, multiple_of
 from tilefoundry.layout import Swizzle
 from tilefoundry.targets.cpu.emit.memory import address
 from tilefoundry.targets.cuda.emit.held import Domain, Place, moved, numeric
@@ -212,10 +212,3 @@ class Access:
 
 def _plus(name: str, text: str) -> str:
     return name if text == "0" else f"{name} + {text}"
-
-
-def mentions(x: Dim, kinds: tuple[type[Sym], ...]) -> bool:
-    """Some symbol of ``x`` is of these kinds."""
-    from tilefoundry.ir.expr import symbols
-
-    return any(isinstance(s, kinds) for s in symbols(x))

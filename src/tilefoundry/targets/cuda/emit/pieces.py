@@ -172,7 +172,12 @@ def copy(k: Kernel, issue: Issue, source: View, write: View, mesh: Mesh) -> None
         text = f"*(const {word} *)({walk.pointer(source, near, 0)})"
         test = walk.inside(source)
         if test:
-            zero = f"tf_splat<{word}>({bits_of(source.fill or 0, source.dtype)})"
+            zero = f"{word}()"
+            if source.fill:
+                if plan.elements > 1:
+                    k.form(issue, f"{source}", "a piece of several elements is filled with zeros",
+                           "fill with 0, or copy it through registers")  # fmt: skip
+                zero = bits_of(source.fill, source.dtype)
             text = f"{test} ? {text} : {zero}"
         guard = walk.inside(write)
         k.out.line(f"{f'if ({guard}) ' if guard else ''}"

@@ -8,8 +8,9 @@ from pathlib import Path
 from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.values import arguments_of, authors, values_of
 from tilefoundry.emit.writer import Writer
-from tilefoundry.targets.cuda.emit.kernel import Kernel, MapUse
+from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, MapPlan
+from tilefoundry.targets.cuda.emit.places import MapUse
 from tilefoundry.tir.program import Buffer, Launch, Program
 
 HEADER = Path(__file__).parents[1] / "rt" / "tf_cuda.cuh"

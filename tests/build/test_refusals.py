@@ -10,6 +10,7 @@ from test_cpu_programs import FAST, PROGRAMS, loaded
 
 from tilefoundry.build import build, build_program, compiler, machine
 from tilefoundry.build.call import Compiled
+from tilefoundry.build.export import export
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit, registry
 from tilefoundry.lang.load import load_source
@@ -132,3 +133,28 @@ class Two:
     assert torch.equal(Compiled(built)(x), (x * x) * (x * x) - x)
     assert [k["kernel"] for k in built.source.kernels] == ["squares", "turned"]
     assert SimpleNamespace(**built.source.kernels[0]).cores == 2
+
+
+def test_names_that_mean_something_in_c(tmp_path):
+    path = tmp_path / "names.py"
+    path.write_text("""
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+@module(entry="f", target=CpuTarget(), topologies=(Topology("core", 2), Topology("lane", 4)))
+class Names:
+    @func
+    def f(double: Tensor[(8,), "f32"], work: Tensor[(8,), "f32"], é: Tensor[(8,), "f32"]):
+        with Mesh(("core",), layout=(2,), names=("register",)) as cores:
+            with Mesh(("lane",), layout=(4,), names=("exp",)) as lanes:
+                tf_exp_f32 = tf.reshard(double, (2 @ cores.register, 4 @ lanes.exp), "rmem")
+                NAN = tf.reshard(work, (2 @ cores.register, 4 @ lanes.exp), "rmem")
+                _x = tf.reshard(é, (2 @ cores.register, 4 @ lanes.exp), "rmem")
+                all = tf.exp(tf_exp_f32) + NAN * _x
+                return tf.reshard(all, (8,), "gmem")
+""")
+    built = build(load_source(str(path), None, {}), FAST)
+    x, y, z = torch.randn(3, 8)
+    torch.testing.assert_close(Compiled(built)(x, y, z), torch.exp(x) + y * z)
+    header = next(f for f in export(built, str(tmp_path / "out")) if f.name == "f.h")
+    assert "const float *double_2, const float *work_2, const float *value" in header.read_text()

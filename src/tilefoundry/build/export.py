@@ -13,6 +13,13 @@ from tilefoundry.emit.writer import Writer
 
 C_TYPES = {"f32": "float", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t",
            "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t"}  # fmt: skip
+KEYWORDS = frozenset([
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register",
+    "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+    "union", "unsigned", "void", "volatile", "while", "work", "threads",
+])  # fmt: skip
+"""Of C, and the entry's own parameters."""
 
 
 def export(built: Built, folder: str) -> tuple[Path, ...]:
@@ -42,8 +49,10 @@ def _options(built: Built) -> str:
 
 
 def _declaration(built: Built) -> str:
+    out = Writer(names=set(KEYWORDS))
     words = [
-        f"{'' if a.role == 'out' else 'const '}{C_TYPES.get(a.dtype.name, 'uint8_t')} *{a.name}"
+        f"{'' if a.role == 'out' else 'const '}{C_TYPES.get(a.dtype.name, 'uint8_t')} *"
+        f"{out.name(a.name)}"
         for a in built.source.arguments
     ]
     return f"int {built.source.entry}({', '.join(words)}, char *work, int threads);"

@@ -19,6 +19,8 @@ class Writer:
         default_factory=lambda: list[tuple[str, Span | None]]()
     )
     names: set[str] = field(default_factory=lambda: set[str]())
+    own: tuple[str, ...] = ()
+    """How names begin that the language or our runtime has for itself."""
     depth: int = 0
     span: Span | None = None
 
@@ -51,7 +53,8 @@ class Writer:
 
     def name(self, wanted: str) -> str:
         """``wanted``, or with a number behind it where that is taken."""
-        stem = wanted if wanted.isidentifier() and wanted.isascii() else "value"
+        plain = wanted.isidentifier() and wanted.isascii() and not wanted.startswith(self.own)
+        stem = wanted if plain else "value"
         made, n = stem, 2
         while made in self.names:
             made, n = f"{stem}_{n}", n + 1

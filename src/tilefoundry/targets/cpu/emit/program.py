@@ -27,7 +27,7 @@ FEATURES = {
 
 def emit_program(program: Program, headers: tuple[Path, ...] = HEADERS) -> Source:
     """The C of a program, one kernel at least; it includes ``headers``."""
-    out = Writer()
+    out = Writer(own=("tf_", "TF_", "_", "omp_", "M_", "NAN", "INF"))
     kernels: dict[str, Kernel] = {}
     first = next(iter(program.kernels.values()))
     sources = authors(program)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import ctypes
 
 import pytest
+import torch
 
+from programs.sizes import EVALUATE, path
+from tilefoundry.build import Built
+from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
-from tilefoundry.targets.cuda.host import driver
+from tilefoundry.emit import emit
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower.finalize import finalize
+from tilefoundry.targets.cuda.host import call, driver
 
 
 def test_without_a_driver(monkeypatch):
@@ -41,3 +48,77 @@ def test_memory_for_tensor_maps_is_aligned():
         kept, at = driver.aligned(128, 64)
         assert at % 64 == 0
         assert ctypes.addressof(kept) <= at <= ctypes.addressof(kept) + len(kept) - 128
+
+
+class Tensor:
+    """As torch's tensors answer, at an address of our choice."""
+
+    def __init__(self, dtype, shape, at, device=0):
+        self.dtype, self.shape, self.at, self.device = dtype, shape, at, f"cuda:{device}"
+
+    def get_device(self):
+        return int(self.device[-1])
+
+    def data_ptr(self):
+        return self.at
+
+    def is_contiguous(self):
+        return True
+
+    def stride(self):
+        return (1,)
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """The chain's callable with a driver that writes down what it is asked for."""
+    source = emit(finalize(load_source(path("chain"), None, EVALUATE["chain"]))[0])
+    library = tmp_path / "chain.cubin"
+    library.write_bytes(b"image")
+    built = Built(None, source, Entry("key", tmp_path, library, True))  # type: ignore[arg-type]
+    seen = []
+
+    def launch(config, function, parameters, extra):
+        found = driver.Config.from_address(config)
+        places = (ctypes.c_void_p * 2).from_address(parameters)
+        values = [ctypes.c_uint64.from_address(p).value for p in places]
+        seen.append((list(found.grid), list(found.block), found.stream, found.count, values))
+        return 0
+
+    monkeypatch.setattr(driver, "launcher", lambda: launch)
+    monkeypatch.setattr(driver, "library", Driver)
+    monkeypatch.setattr(driver, "load", lambda image: None)
+    monkeypatch.setattr(driver, "function", lambda *given: ctypes.c_void_p(7))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    kernel = call.Compiled(built)
+    kernel._stream = lambda device: 99
+    return kernel, seen
+
+
+def test_parameters_of_a_launch(launched):
+    kernel, seen = launched
+    shape = (1, 512, 512)
+    x, y, z = (Tensor(torch.float16, shape, at) for at in (4096, 8192, 12288))
+    kernel.into([y], x)
+    kernel.into([z], x)
+    # 2 x 4 CTAs of 256 threads, on the caller's stream, not cooperative
+    head = ([8, 1, 1], [256, 1, 1], 99, 0)
+    assert seen == [(*head, [4096, 8192]), (*head, [4096, 12288])]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Tensor(torch.bfloat16, (1, 512, 512), 4096),
+        Tensor(torch.float16, (512, 512), 4096),
+        Tensor(torch.float16, (1, 512, 512), 4098),
+        Tensor(torch.float16, (1, 512, 512), 4096, device=1),
+        [1.0],
+    ],
+)
+def test_what_a_kernel_cannot_take(launched, wrong):
+    kernel, seen = launched
+    right = Tensor(torch.float16, (1, 512, 512), 8192)
+    with pytest.raises(Refusal, match="build-argument"):
+        kernel.into([right], wrong)
+    assert not seen

@@ -68,14 +68,17 @@ class Compiled:
         self._packed: dict[tuple[int, ...], list[Packed]] = {}
         import torch
 
-        self._stream = torch._C._cuda_getCurrentRawStream
+        self._checks = [
+            (getattr(torch, str(a.dtype.torch)), a.shape) for a in (*self._order, *self._outputs)
+        ]
+        self._stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs: one tensor, or a tuple of several."""
         import torch
 
         given = self._given(inputs)
-        device = given[0].device if given else torch.device("cuda", torch.cuda.current_device())
+        device = getattr(given[0], "device", None) if given else "cuda"
         outs = [
             torch.empty(a.shape, dtype=getattr(torch, str(a.dtype.torch)), device=device)
             for a in self._outputs
@@ -105,9 +108,22 @@ class Compiled:
         return out
 
     def _run(self, given: Sequence[Any], outs: Sequence[Any]) -> None:
-        device = (given[0] if given else outs[0]).get_device()
-        pointers = [_pointer(x, a, device) for x, a in zip(given, self._order, strict=True)]
-        pointers += [_pointer(x, a, device) for x, a in zip(outs, self._outputs, strict=True)]
+        tensors = (*given, *outs)
+        device, pointers = -1, list[int]()
+        try:
+            device = tensors[0].get_device()
+            for x, (dtype, shape) in zip(tensors, self._checks, strict=True):
+                at = x.data_ptr()
+                if (
+                    at % ALIGN or x.dtype is not dtype or x.shape != shape
+                    or x.get_device() != device or not x.is_contiguous()
+                ):  # fmt: skip
+                    break
+                pointers.append(at)
+        except AttributeError:
+            pass
+        if len(pointers) != len(tensors) or device < 0:
+            _refused(tensors, (*self._order, *self._outputs), device)
         stream: int = self._stream(device)
         key = (device, stream, *pointers)
         launches = self._packed.get(key)
@@ -161,25 +177,19 @@ class Compiled:
         return self._work[device, stream].data_ptr()
 
 
-_TORCH: dict[str, Any] = {}
-
-
-def _pointer(x: Any, a: Argument, device: int) -> int:
-    dtype = _TORCH.get(a.dtype.name)
-    if dtype is None:
-        import torch
-
-        dtype = _TORCH[a.dtype.name] = getattr(torch, str(a.dtype.torch))
-    try:
-        if x.dtype is dtype and x.shape == a.shape and x.get_device() == device >= 0:
-            at: int = x.data_ptr()
-            if at % ALIGN == 0 and x.is_contiguous():
-                return at
-    except AttributeError:
-        pass
-    found = f"a {type(x).__name__}"
-    if hasattr(x, "data_ptr"):
-        found = (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
-                 f"{x.stride()} on {x.device} at {x.data_ptr():#x}")  # fmt: skip
-    wanted = f"{a.dtype} {a.shape}, contiguous, on one CUDA device, aligned to {ALIGN} bytes"
-    refuse("build-argument", None, name=a.name, wants=wanted, found=found)
+def _refused(tensors: Sequence[Any], arguments: Sequence[Argument], device: int) -> None:
+    """Refuses the first tensor that is not as the program says."""
+    for x, a in zip(tensors, arguments, strict=True):
+        found = f"a {type(x).__name__}"
+        if hasattr(x, "get_device"):
+            right = (
+                str(x.dtype).removeprefix("torch.") == a.dtype.torch and x.shape == a.shape
+                and x.get_device() == device >= 0 and x.is_contiguous()
+                and x.data_ptr() % ALIGN == 0
+            )  # fmt: skip
+            if right:
+                continue
+            found = (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
+                     f"{x.stride()} on {x.device} at {x.data_ptr():#x}")  # fmt: skip
+        wanted = f"{a.dtype} {a.shape}, contiguous, on one CUDA device, aligned to {ALIGN} bytes"
+        refuse("build-argument", None, name=a.name, wants=wanted, found=found)

@@ -115,6 +115,23 @@ FORMS = {
         made = tf.reshard(tf.reshard(x, (4, 8 @ lanes.l0), "rmem") + 1.0, (32,), "gmem")
         r = tf.reshard(made[8:24], (2, 8 @ lanes.l0), "rmem")
         return tf.reshard(r * 2.0, (16,), "gmem")""", cores=(1,)),
+    "regrouped on the way out": Form(
+        (4, 16),
+        """
+        r = tf.reshard(x, (4, 2, 8 @ lanes.l0), "rmem")
+        for n in range(3):
+            out = tf.insert_slice(out, tf.reshape(r * 2.0, (64,)), (n * 64,))""",
+        cores=(1,),
+        after="out (192,)",
+    ),
+    "regrouped in registers": Form(
+        (4, 4, 8),
+        """
+        r = tf.reshard(x, (4, 4, 8 @ lanes.l0), "rmem")
+        s = tf.reshape(r, (2, 8, 8)) + tf.reshape(r, (2, 8, 8))
+        return tf.reshard(tf.reshape(s * 2.0, (16, 8)), (16, 8), "gmem")""",
+        cores=(1,),
+    ),
     "a part of the cores": Form((3, 8), """
         r = tf.reshard(x[some.c0:some.c0 + 1, :], (1, 8 @ lanes.l0), "rmem")
         out = tf.insert_slice(out, r, (some.c0, 0))""", cores=(4,), after="out (3, 8)",

@@ -10,17 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
-from tilefoundry.ir.expr import Dim, IterVar, Sym, bounds, multiple_of, substitute, symbols
+from tilefoundry.ir.expr import (
+    Dim,
+    IterVar,
+    Sym,
+    evaluate,
+    floordiv,
+    mod,
+    multiple_of,
+    substitute,
+    symbols,
+)
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import Digit
 from tilefoundry.targets.cpu.emit import memory
 from tilefoundry.targets.cpu.emit.files import is_file, opened
-from tilefoundry.targets.cpu.emit.held import Segment, count, digits_of, register, segments
+from tilefoundry.targets.cpu.emit.held import Segment, count, digits_of, held, register, segments
 from tilefoundry.targets.cpu.emit.text import c_dim, c_type
 from tilefoundry.tir.program import (
     Advance,
@@ -277,9 +288,24 @@ class Kernel:
 
     def domain(self, view: View) -> Domain:
         """The elements of a view in registers that the units of a core hold."""
+        if regrouped(view):
+            return self._regrouped(view)
         digits = self._digits(view)
         parts = segments(view.shape, digits)
         return self.over(view.shape, parts, digits)
+
+    def _regrouped(self, view: View) -> Domain:
+        """Of a whole buffer in another shape: its own elements, with coordinates of the view."""
+        buffer = view.buffer
+        own = self.over(buffer.shape, held(buffer), digits_of(buffer))
+        flat: Dim = 0
+        for x, extent in zip(own.at, buffer.shape, strict=True):
+            flat = flat * extent + x
+        at: list[Dim] = []
+        for n, extent in enumerate(view.shape):
+            inner = prod(view.shape[n + 1 :])
+            at.append(mod(floordiv(flat, inner), extent))
+        return Domain(own.segments, own.vars, tuple(at))
 
     def over(
         self, shape: tuple[int, ...], parts: tuple[Segment, ...], digits: tuple[Digit, ...] = ()
@@ -386,7 +412,20 @@ def _counts(extents: list[int]) -> Iterator[tuple[int, ...]]:
     return product(*(range(e) for e in extents))
 
 
-def proven(x: Dim, extent: int) -> bool:
-    """``x`` is always inside an axis of this extent."""
-    lo, hi = bounds(x)
-    return lo >= 0 and hi < extent
+@lru_cache(maxsize=1024)
+def regrouped(view: View) -> bool:
+    """The view is its whole buffer, in the same order, in another shape."""
+    buffer = view.buffer
+    if view.shape == buffer.shape or prod(view.shape) != prod(buffer.shape):
+        return False
+    if any(s not in view.vars for x in view.index for s in symbols(x)):
+        return False
+    env: dict[Sym, int]
+    for number, values in enumerate(_counts(list(view.shape))):
+        env = dict(zip(view.vars, values, strict=True))
+        flat = 0
+        for x, extent in zip(view.index, buffer.shape, strict=True):
+            flat = flat * extent + evaluate(x, env)
+        if flat != number:
+            return False
+    return True

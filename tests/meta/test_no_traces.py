@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections import Counter
 
 import pytest
 from sources import REPOSITORY
@@ -38,3 +39,9 @@ def test_no_traces():
         if FORBIDDEN.search(line)
     ]
     assert found == []
+
+
+def test_test_modules_have_names_of_their_own():
+    """pytest imports them by their file names alone."""
+    names = Counter(path.name for path in REPOSITORY.glob("tests/**/test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -66,5 +66,5 @@ def finalize(source: Source, out: str | None, consts: dict[str, object], as_json
     }
     emit(record, text, as_json, out)
     if not as_json:
-        for finding in findings:
-            print(finding.text(), file=sys.stderr)
+        for finding in findings:  # an error in the head, not a refusal
+            print(finding.text().replace("refused [", "error [", 1), file=sys.stderr)

@@ -27,7 +27,12 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     if path in derived:
         refuse("instruction-derived", span, name=f"T.{path}")
     if path != TILED and path not in known:
-        names = " ".join(name for name in known if name not in derived)
+        from difflib import get_close_matches
+
+        # every family's names are too many to read: the nearest, or those of all targets
+        every = [name for name in known if name not in derived]
+        near = get_close_matches(path, every, 6, 0.3)
+        names = " ".join(near or [n for n in every if "." not in n])
         refuse("instruction-unknown", span, name=f"T.{path}", known=names)
     atom = instr.get("atom") if path == TILED else instr
     contract = known.get(str(_fields(atom).get("path")))

@@ -1,6 +1,7 @@
 """The verifier of TIR: proves that synchronisation and the memory plan are right.
 
-It shares nothing with the passes that derive them, nor with the interpreter.
+It shares no code with the passes that derive them, nor with the interpreter, but for one rule
+that lowering refuses by as well: who holds the newest version of a tile (``tir/versions.py``).
 """
 
 from __future__ import annotations

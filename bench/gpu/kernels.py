@@ -1,4 +1,4 @@
-"""Kernels built from tests/programs and examples against torch on the same device, in the same run.
+"""Kernels built from examples against torch on the same device, in the same run.
 
 Protocols (named in each line): ``interleaved``: single launches of both in shuffled order,
 median of the rounds; ``sustained``: each alone for half a second, in turn, mean of the repeats
@@ -27,7 +27,7 @@ from tilefoundry.build import build, callable_of
 from tilefoundry.lang.load import load_source
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = (ROOT / "tests" / "programs", ROOT / "examples")
+PROGRAMS = (ROOT / "examples" / "gpu", ROOT / "examples")
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
 SUSTAINED_SECONDS, REPEATS = 0.5, 4

@@ -68,5 +68,11 @@ def program(tmp_path):
 
 @pytest.fixture
 def case(request):
-    """``case("gemm_grid")``: a program of ``tests/cases``."""
-    return lambda name: Case(str(request.path.parent.parent / "cases" / f"{name}.py"))
+    """``case("gemm_grid")``: a program of ``tests/cases``, else of ``examples/gpu``."""
+    tests = request.path.parent.parent
+    folders = (tests / "cases", tests.parent / "examples" / "gpu")
+
+    def found(name):
+        return Case(next(str(p) for f in folders if (p := f / f"{name}.py").is_file()))
+
+    return found

@@ -29,7 +29,7 @@ def test_types(name, case, golden):
 def test_the_authors_lines_are_unchanged(name, case):
     report = case(name).report(*ALL)
     shown = [line for line in report.text().splitlines() if not line.startswith("#")]
-    source = (CASES / f"{name}.py").read_text(encoding="utf-8")
+    source = Path(case(name).path).read_text(encoding="utf-8")
     assert "\n".join(shown) in source
 
 

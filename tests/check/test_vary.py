@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from programs.sizes import path
 from tilefoundry.check.vary import vary
 from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import evaluate
@@ -196,7 +197,7 @@ def test_the_evaluator_keeps_nothing_apart_that_the_table_does_not(name, tmp_pat
     "file, consts, shapes",
     [
         ("gemm_grid.py", {"M": 256, "N": 512, "K": 128}, [(256, 128), (128, 512)]),
-        ("gemm_optimal.py", {"M": 2048, "N": 512, "K": 128, "CTAS": 5}, [(2048, 128), (128, 512)]),
+        (path("gemm_optimal"), {"M": 2048, "N": 512, "K": 128, "CTAS": 5}, [(2048, 128), (128, 512)]),
     ],
 )
 def test_the_posts_programs(file, consts, shapes, monkeypatch):

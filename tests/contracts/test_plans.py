@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from programs.sizes import path
 from tilefoundry.diag import Refusal
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.lang.load import load_source
@@ -17,12 +17,10 @@ from tilefoundry.tir.plans import plan_of, unmet
 from tilefoundry.tir.program import Issue, View, With, walk
 from tilefoundry.verify.accept import accept
 
-CASES = Path(__file__).parents[1] / "cases"
-
 
 @pytest.fixture(scope="module")
 def kernel():
-    loaded = load_source(str(CASES / "gemm_optimal.py"), None, {})
+    loaded = load_source(path("gemm_optimal"), None, {})
     (made,) = lower(loaded.module).kernels.values()
     return made
 

@@ -6,16 +6,15 @@ import itertools
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from programs.sizes import path
 from tilefoundry.evaluate import evaluate, stack
 from tilefoundry.lang.load import load_source
 
-CASES_FOLDER = Path(__file__).parents[1] / "cases"
 HEAD = """\
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
@@ -261,7 +260,7 @@ def test_steps_cost_the_same_for_many_units_as_for_one(monkeypatch):
     plain = torch.matmul
     monkeypatch.setattr(torch, "matmul", lambda a, b: calls.append(a.shape) or plain(a, b))
     sizes = {"M": 512, "N": 1024, "K": 256, "GROUP": 4}
-    loaded = load_source(str(CASES_FOLDER / "gemm_optimal.py"), None, sizes)
+    loaded = load_source(path("gemm_optimal"), None, sizes)
     a, b = torch.ones(512, 256).bfloat16(), torch.ones(256, 1024).bfloat16()
     for limit, count in ((1 << 30, 4), (0, 64)):
         calls.clear()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from programs.sizes import path
 from tilefoundry.evaluate import evaluate
 from tilefoundry.ir.node import nodes
 from tilefoundry.lang.load import load_source
@@ -56,7 +57,7 @@ def test_the_scheduled_gemm_at_a_reduced_size_equals_float64():
     a = normal(2048, 128, dtype=torch.bfloat16, seed=4)
     b = normal(128, 512, dtype=torch.bfloat16, seed=5)
     for ctas in (1, 5, 132):  # one unit; trips that differ; more units than tasks
-        (c,) = run("gemm_optimal.py", a, b, M=2048, N=512, K=128, CTAS=ctas)
+        (c,) = run(path("gemm_optimal"), a, b, M=2048, N=512, K=128, CTAS=ctas)
         exact = a.double() @ b.double()
         # one bf16 rounding, and a float32 sum of 128 products
         slack = 128 * 2.0**-24 * (a.double().abs() @ b.double().abs())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from programs.sizes import path
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 
@@ -34,7 +35,7 @@ def test_the_chain_is_bitwise_torchs():
 @pytest.mark.parametrize("ctas", [1, 5, 132])
 def test_the_scheduled_gemm_equals_float64(ctas: int):
     a, b = torch.randn(2048, 256).bfloat16(), torch.randn(256, 512).bfloat16()
-    (c,) = run("gemm_optimal.py", a, b, M=2048, N=512, K=256, CTAS=ctas)
+    (c,) = run(path("gemm_optimal"), a, b, M=2048, N=512, K=256, CTAS=ctas)
     exact = a.double() @ b.double()
     # one bf16 rounding, and a float32 sum of 256 products
     slack = 256 * 2.0**-24 * (a.double().abs() @ b.double().abs())

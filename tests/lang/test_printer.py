@@ -14,7 +14,11 @@ from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 from tilefoundry.lang.printer import print_module
 
-CASES = sorted((Path(__file__).parent.parent / "cases").glob("*.py"))
+TESTS = Path(__file__).parents[1]
+CASES = [
+    *sorted((TESTS / "cases").glob("*.py")),
+    *sorted((TESTS.parent / "examples" / "gpu").glob("*.py")),
+]
 SHOWN = ("chain_two_cuts", "gemm_grid", "gemm_optimal", "residual_rmsnorm")
 
 

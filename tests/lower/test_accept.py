@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tir"))
 from faults import faults
 from samples import gemm
 
-PROGRAM = "tests/programs/gemm_optimal.py"
+PROGRAM = "examples/gpu/gemm_optimal.py"
 SMALL = {"M": 128, "N": 256, "K": 128, "CTAS": 1, "GROUP": 1}
 
 

@@ -60,7 +60,7 @@ def path(tmp_path):
 
 @pytest.fixture(scope="module")
 def optimal():
-    loaded = load_source("tests/programs/gemm_optimal.py", None, {})
+    loaded = load_source("examples/gpu/gemm_optimal.py", None, {})
     return allocate(
         lower_func(loaded.module, loaded.module.funcs["gemm"], loaded.module.target.load())
     )

@@ -423,7 +423,7 @@ def test_a_loop_that_never_runs_is_dropped():
 
 
 def program(name):
-    source = Path(__file__).parents[1] / "programs" / f"{name}.py"
+    source = Path(__file__).parents[2] / "examples" / "gpu" / f"{name}.py"
     (kernel,) = lower(load_source(str(source), None, {}).module).kernels.values()
     return [line.strip() for line in lines(kernel)]
 

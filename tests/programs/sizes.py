@@ -1,4 +1,4 @@
-"""The sizes at which the programs are run: constants to override, per program.
+"""The sizes at which the programs of ``examples/gpu`` are run: constants to override, per program.
 
 ``EVALUATE`` has enough units and steps to meet every branch of a program and is judged
 against float64; ``INTERPRET`` is for executions thread by thread: 1 to 4 CTAs, few steps.
@@ -12,12 +12,12 @@ from pathlib import Path
 
 Consts = Mapping[str, object]
 
-HERE = Path(__file__).parent
+EXAMPLES = Path(__file__).parents[2] / "examples" / "gpu"
 
 
 def path(case: str) -> str:
     """The file of a case."""
-    return str(HERE / f"{case.split('@')[0]}.py")
+    return str(EXAMPLES / f"{case.split('@')[0]}.py")
 
 
 _GEMM: Consts = {"M": 256, "N": 512, "K": 192, "CTAS": 2, "GROUP": 2}

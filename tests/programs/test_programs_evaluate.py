@@ -6,16 +6,14 @@ import pytest
 import torch
 
 from programs.reference import REFERENCES, inputs, misses
-from programs.sizes import EVALUATE, HERE, INTERPRET, path
+from programs.sizes import EVALUATE, EXAMPLES, INTERPRET, path
 from tilefoundry.analyze.report import analyze
 from tilefoundry.evaluate import evaluate
 from tilefoundry.lang.load import load_source
 
-SHARED = {"reference", "sizes"}
-
 
 def test_each_program_has_a_reference_and_both_sizes():
-    files = {f.stem for f in HERE.glob("*.py") if not f.stem.startswith(("test_", "_"))} - SHARED
+    files = {f.stem for f in EXAMPLES.glob("*.py")}
     assert files == set(REFERENCES)
     assert {c.split("@")[0] for c in EVALUATE} == files
     assert set(EVALUATE) == set(INTERPRET)

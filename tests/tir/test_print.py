@@ -535,8 +535,7 @@ def test_malformed_steps(body, code, words):
 
 # Programs as they are lowered
 
-PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.py"))
-LOWERED = [p for p in PROGRAMS if "@module" in p.read_text(encoding="utf-8")]
+LOWERED = sorted((Path(__file__).parents[2] / "examples" / "gpu").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", LOWERED, ids=lambda p: p.stem)

@@ -70,9 +70,8 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
             #pragma unroll 1
             for (int task = persistent, task_turn = 0; task < 4352; task += 132, task_turn++) {
                 #pragma unroll 1
-                for (int k = 0; k < 5120; k += 64) {
-                    const int slot = (task_turn * 80 + (k / 64)) % 3;
-                    tf_mbarrier_wait(lhs_ring_empty + slot * 8, (((task_turn * 80 + (k / 64)) / 3) + 1) % 2);  // lhs_ring, rhs_ring free
+                for (int k = 0, slot = (task_turn * 80) % 3, phase = ((task_turn * 80) / 3) % 2; k < 5120; k += 64, tf_next<3>(slot, phase)) {
+                    tf_mbarrier_wait(lhs_ring_empty + slot * 8, phase ^ 1);  // lhs_ring, rhs_ring free
                     if (tf_elect()) {
                         tf_mbarrier_expect(lhs_ring_full + slot * 8, 49152);  // lhs_ring, rhs_ring filled
                         // lhs = tf.schedule((a[m:m + BM, k], lhs_ring), op=T.copy_async_tensor())
@@ -101,9 +100,8 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
         for (int task = persistent, task_turn = 0; task < 4352; task += 132, task_turn++) {
             float acc[128];  // Tensor[(128, 256), "f32", ((2 @ group, 4 @ warp, 2, 8 @ lane8, 32, 4 @ lane4, 2), (16384, 16, 8, 1, 512, 128, 64)), "rmem"]
             #pragma unroll 1
-            for (int k = 0; k < 5120; k += 64) {
-                const int slot = (task_turn * 80 + (k / 64)) % 3;
-                tf_mbarrier_wait(lhs_ring_full + slot * 8, ((task_turn * 80 + (k / 64)) / 3) % 2);  // lhs_ring, rhs_ring filled
+            for (int k = 0, slot = (task_turn * 80) % 3, phase = ((task_turn * 80) / 3) % 2; k < 5120; k += 64, tf_next<3>(slot, phase)) {
+                tf_mbarrier_wait(lhs_ring_full + slot * 8, phase);  // lhs_ring, rhs_ring filled
                 tf_hold(acc);
                 tf_wgmma_fence();
                 // acc = tf.schedule((acc, lhs, rhs), op=T.tiled_mma(atom=wgmma), repeat=(2, 1, 4))
@@ -119,7 +117,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 tf_wgmma_wait<1>();  // lhs_ring, rhs_ring read one iteration ago
                 tf_hold(acc);
                 if (k > 0) {
-                    if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + ((task_turn * 80 + (k / 64) + 2) % 3) * 8);  // lhs_ring, rhs_ring free
+                    if (tid % 128 == 0) tf_mbarrier_arrive(lhs_ring_empty + tf_ahead<3>(slot, 2) * 8);  // lhs_ring, rhs_ring free
                 }
             }
             tf_wgmma_wait<0>();  // lhs_ring, rhs_ring read

@@ -2,7 +2,7 @@
 #include "tf_cuda.cuh"
 
 #ifndef SOFTMAX_RESIDENT
-#define SOFTMAX_RESIDENT 2  // CTAs on one SM: 1 where registers would spill
+#define SOFTMAX_RESIDENT 2  // CTAs on one SM: fewer where registers would spill
 #endif
 extern "C" __global__ void __launch_bounds__(256, SOFTMAX_RESIDENT)
 softmax(const uint16_t *__restrict__ x, uint16_t *__restrict__ out)

@@ -14,7 +14,7 @@ from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Mesh
-from tilefoundry.targets.cuda.emit import flight, roles, sync
+from tilefoundry.targets.cuda.emit import flight, rings, roles, sync
 from tilefoundry.targets.cuda.emit.held import words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
@@ -43,8 +43,9 @@ POOL, THREADS, MOST_CTAS = 65536, 2048, 32
 """Of an SM: registers, threads, CTAs."""
 SHARED, RESERVED_SHARED = 233472, 1024
 """Bytes of shared memory of an SM, and what the system takes of each CTA's."""
-SHARE = 0.8
-"""Of the estimated registers, what a kernel is tried with for the sake of more CTAs."""
+SHARE = 0.5
+"""Of the estimated registers, what a kernel is tried with for the sake of more CTAs: results
+take the places of operands, which the estimate counts beside each other."""
 
 
 class Kernel(Places):
@@ -137,7 +138,7 @@ class Kernel(Places):
         macro = f"{self.func.name.upper()}_RESIDENT"
         head = [
             f"#ifndef {macro}",
-            f"#define {macro} {resident}  // CTAs on one SM: 1 where registers would spill",
+            f"#define {macro} {resident}  // CTAs on one SM: fewer where registers would spill",
             "#endif",
         ] if resident > 1 else []  # fmt: skip
         head += [
@@ -334,16 +335,34 @@ class Kernel(Places):
             self.out.names.add(turn)
         first = f", {turn} = 0" if turn else ""
         more = f", {turn}++" if turn else ""
-        head = f"int {name} = {start}{first}; {name} < {stop}; {name} += {step}{more}"
-        with self.out.block(f"for ({head})"):
+        known = dict(self.said)
+        mine = roles.restricted(self, stmt.body, mesh, self.active)
+        going, next_turn, own = self._rings(stmt, mine)
+        head = f"int {name} = {start}{first}{going}; {name} < {stop}; {name} += {step}{more}"
+        with self.out.block(f"for ({head}{next_turn})"):
             self.loops += 1
-            known = dict(self.said)
-            self._say(roles.restricted(self, stmt.body, mesh, self.active))
+            self._say(mine)
             self.body(stmt.body, mesh)
             self.out.names -= set(self.said.values()) - set(known.values())
             self.said = known
             self.loops -= 1
-        self.out.names -= {name, turn}
+        self.out.names -= {name, turn, *own}
+
+    def _rings(self, stmt: For, body: tuple[Stmt, ...]) -> tuple[str, str, list[str]]:
+        """Variables for slots and phases that go on with the loop: their declarations, their
+        steps, their names."""
+        first, more, own = "", "", list[str]()
+        for ring in rings.rings(stmt, body):
+            slot, phase = self.out.name("slot"), self.out.name("phase")
+            begin, turn = (self.dim(x) for x in ring.first(stmt))
+            first += f", {slot} = {begin}, {phase} = {turn}"
+            more += f", tf_next<{ring.slots}>({slot}, {phase})"
+            own += [slot, phase]
+            for x, ahead in ring.ahead:
+                self.said[x] = f"tf_ahead<{ring.slots}>({slot}, {ahead})" if ahead else slot
+            for x, later in ring.later:
+                self.said[x] = f"{phase} ^ 1" if later else phase
+        return first, more, own
 
     def _say(self, body: tuple[Stmt, ...]) -> None:
         """Variables for slots and phases that several statements of a loop's body name."""

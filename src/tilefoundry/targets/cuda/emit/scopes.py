@@ -45,7 +45,7 @@ def steps(body: tuple[Stmt, ...]) -> list[tuple[str, Dim]]:
     """Slots and phases that more than one statement of a loop's body names, as (what it is,
     expression); statements of loops inside count for those."""
     seen: Counter[tuple[str, Dim]] = Counter()
-    for stmt in _straight(body):
+    for stmt in straight(body):
         if isinstance(stmt, Sync):
             seen.update({("slot", stmt.slot): 1, ("phase", stmt.parity): 1})
         elif isinstance(stmt, Issue):
@@ -54,10 +54,11 @@ def steps(body: tuple[Stmt, ...]) -> list[tuple[str, Dim]]:
     return [x for x, count in seen.items() if count > 1 and isinstance(x[1], Expr)]
 
 
-def _straight(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def straight(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """The statements of a body that are in no loop of their own."""
     for stmt in body:
         if isinstance(stmt, (With, When)):
-            yield from _straight(stmt.body)
+            yield from straight(stmt.body)
         elif not isinstance(stmt, For):
             yield stmt
 

@@ -42,7 +42,7 @@ def mbarrier(k: Kernel, barrier: Barrier | None, slot: Dim) -> str:
     if barrier.slots == 1 or slot == 0:
         return name
     text = k.dim(slot)
-    plain = text.isdigit() or text.isidentifier() or enclosed(text)
+    plain = text.isdigit() or text.isidentifier() or enclosed(text) or text.startswith("tf_")
     return f"{name} + {text if plain else f'({text})'} * 8"
 
 

@@ -183,6 +183,10 @@ TF_PACKED(mul, "mul.rn.f16x2", f16)
 TF_PACKED(add, "add.rn.bf16x2", bf16)
 TF_PACKED(sub, "sub.rn.bf16x2", bf16)
 TF_PACKED(mul, "mul.rn.bf16x2", bf16)
+TF_PACKED(minimum, "min.NaN.f16x2", f16)
+TF_PACKED(maximum, "max.NaN.f16x2", f16)
+TF_PACKED(minimum, "min.NaN.bf16x2", bf16)
+TF_PACKED(maximum, "max.NaN.bf16x2", bf16)
 
 // Arithmetic in f32 and f64. NaN goes through minima and maxima.
 
@@ -203,17 +207,19 @@ TF int tf_maximum(int a, int b) { return max(a, b); }
 TF int64_t tf_minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 TF int64_t tf_maximum(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// a / b: a reciprocal of b, which the compiler keeps for all that is divided by it, and one
-// correction by the exact remainder: within 0.51 units in the last place. Small divisors are
-// scaled, so that their reciprocals are numbers; infinities and zeros take the plain product.
+// a / b: a times the reciprocal of b as a sum of two numbers, which the compiler keeps for all
+// that is divided by it: within 0.51 units in the last place, or one of the smallest numbers.
+// The first number is below the reciprocal, so that the second has its sign and infinities come
+// out right; divisors far from 1 are scaled, so that both are normal.
 TF float tf_divide(float a, float b) {
-    const float scale = fabsf(b) < 7.5231638e-37f ? 18446744073709551616.0f : 1.0f;
-    const float d = b * scale, n = a * scale;
+    const float far = 18446744073709551616.0f, size = fabsf(b);
+    const float scale = size < 1.0f / far ? far : size > far ? 1.0f / far : 1.0f;
     float r;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(d));
-    const float q = n * r;
-    const float better = fmaf(fmaf(-d, q, n), r, q);
-    return better == better ? better : q;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b * scale));
+    const float hi = r * 0.99999976f, rest = fmaf(-b * scale, hi, 1.0f);
+    const float lo = rest == rest ? hi * rest : hi;
+    const float n = a * scale;
+    return fmaf(n, hi, n * lo);
 }
 TF double tf_divide(double a, double b) { return a / b; }
 
@@ -224,12 +230,12 @@ TF float tf_exp2(float x) {
     return r;
 }
 TF double tf_exp2(double x) { return exp2(x); }
-// e^x = 2^(x log2 e), the product's rounding error given back: relative error 2^-21.5. Outside
-// of the range of results the argument's end stands for it, so that infinities come out right.
+// e^x = 2^(x log2 e), the product's rounding error given back: relative error 2^-21.5. The
+// product is rounded down and its error saturated to 0..1, NaN to 0: infinities come out right.
 TF float tf_exp(float x) {
-    x = tf_minimum(tf_maximum(x, -128.0f), 128.0f);
-    const float t = x * 1.4426950408889634f;
-    const float lost = fmaf(x, 1.4426950408889634f, -t);
+    const float t = __fmul_rd(x, 1.4426950408889634f);
+    float lost;
+    asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(lost) : "f"(x), "f"(1.4426950408889634f), "f"(-t));
     return tf_exp2(t) * fmaf(lost, 0.6931471805599453f, 1.0f);
 }
 TF double tf_exp(double x) { return exp(x); }
@@ -293,6 +299,14 @@ TF void tf_mbarrier_init(uint32_t at, int count) {
 }
 TF void tf_mbarrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// The next slot of a ring; the phase changes where the ring begins anew.
+template <int SLOTS> TF void tf_next(int &slot, int &phase) {
+    slot = slot == SLOTS - 1 ? 0 : slot + 1;
+    phase ^= slot == 0;
+}
+template <int SLOTS> TF int tf_ahead(int slot, int steps) {
+    return slot < SLOTS - steps ? slot + steps : slot + steps - SLOTS;
 }
 TF void tf_mbarrier_wait(uint32_t at, int parity) {
     asm volatile(

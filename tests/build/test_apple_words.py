@@ -16,6 +16,7 @@ import pytest
 
 from tilefoundry import targets
 from tilefoundry.build.compiler import compiler
+from tilefoundry.emit.c.program import HEADER
 from tilefoundry.targets.apple_amx.words import CLR, SET, ZEROS, fma, move, word
 
 TABLE = [
@@ -78,7 +79,7 @@ def test_the_operand_of_a_product():
 
 CODE = """
 #define TF_LANES 1
-#include "tf_cpu.h"
+#include "tf_c.h"
 #include "tf_apple.h"
 void play(const int *ops, const uint64_t *operands, int count, unsigned char *z) {
     TF_AMX_BEGIN;
@@ -98,7 +99,7 @@ def model(tmp_path_factory):
     library = folder / "model.so"
     subprocess.run(
         [compiler()[0], "-O1", "-shared", "-fPIC", "-w", "-DTF_MODEL", "-ffp-contract=off",
-         f"-I{root / 'cpu' / 'rt'}", f"-I{root / 'apple_amx' / 'rt'}", "-fopenmp",
+         f"-I{HEADER.parent}", f"-I{root / 'apple_amx' / 'rt'}", "-fopenmp",
          "-o", str(library), str(folder / "model.c"), "-lm"], check=True,
     )  # fmt: skip
     loaded = ctypes.CDLL(str(library))

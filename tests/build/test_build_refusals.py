@@ -15,6 +15,7 @@ from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit, registry
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower import lower
+from tilefoundry.targets.folder import find_folder
 
 
 def refused(code, call):
@@ -26,14 +27,14 @@ def refused(code, call):
 
 
 def test_a_family_without_emitter(monkeypatch):
-    monkeypatch.setattr("tilefoundry.emit.has_emitter", lambda family: False)
+    monkeypatch.setattr("tilefoundry.emit.find_folder", lambda family: None)
     diag = refused("emit-target", lambda: emit(lower(loaded("chain", {}).module)))
     assert diag.fields["family"] == "cpu"
 
 
 def test_an_instruction_without_emission(monkeypatch):
-    known = {k: v for k, v in registry.emitters("cpu").items() if k != "binary"}
-    monkeypatch.setattr(registry, "emitters", lambda family: known)
+    known = {k: v for k, v in registry.emitters(find_folder("cpu")).items() if k != "binary"}
+    monkeypatch.setattr(registry, "emitters", lambda folder: known)
     diag = refused("emit-instruction", lambda: emit(lower(loaded("chain", {}).module)))
     assert diag.fields["name"] == "T.binary"
     assert diag.span is not None and diag.span.line == 28

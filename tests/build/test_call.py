@@ -126,7 +126,7 @@ def test_calls_from_many_threads():
 
 def test_an_export_runs_without_us(built, tmp_path):
     files = export(built, str(tmp_path))
-    assert {f.name for f in files} == {"chain.c", "chain.h", "chain.py", "libchain.so", "tf_cpu.h",
+    assert {f.name for f in files} == {"chain.c", "chain.h", "chain.py", "libchain.so", "tf_c.h",
                                        "tf_matrix.h"}  # fmt: skip
     text = (tmp_path / "chain.c").read_text()
     assert "out = tf.insert_slice(out, (v * v + v) * v, (at,))" in text  # the author's line

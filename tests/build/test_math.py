@@ -11,8 +11,9 @@ import torch
 
 from tilefoundry.build.compiler import compiled
 from tilefoundry.build.machine import missing
+from tilefoundry.emit.c.program import HEADER
 from tilefoundry.emit.source import Source
-from tilefoundry.targets.cpu.emit.program import FEATURES, HEADERS
+from tilefoundry.targets.cpu.emit.program import OPTIONS
 
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 EXACT = {
@@ -39,7 +40,7 @@ TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8e4m3": torch.float8_e
 
 
 def source(lanes):
-    lines = [f"#define TF_LANES {lanes}", '#include "tf_cpu.h"']
+    lines = [f"#define TF_LANES {lanes}", '#include "tf_c.h"']
     lines += [
         f"void {name}_all(const f32 *x, f32 *y, long n) {{ for (long i = 0; i < n; "
         f"i += TF_LANES) tf_store_f32(y + i, tf_{name}_f32(tf_load_f32(x + i))); }}"
@@ -75,8 +76,8 @@ def library(request):
     lanes, needs = request.param, WIDTHS[request.param]
     if missing(needs):
         pytest.skip(f"this machine lacks {' '.join(missing(needs))}")
-    flags = tuple(FEATURES[name] for name in needs)
-    files = {"all.c": source(lanes), "tf_cpu.h": HEADERS[0].read_text()}
+    flags = tuple(OPTIONS[name] for name in needs)
+    files = {"all.c": source(lanes), "tf_c.h": HEADER.read_text()}
     made = compiled(Source("all", "cpu", files, files, "", (), 0, (*flags, "-O2")))
     return ctypes.CDLL(str(made.library))
 

@@ -10,7 +10,7 @@ from target_box import BOX, spoiled
 from process import environment
 from tilefoundry.diag import Refusal, Span
 from tilefoundry.target import AmxTarget, AnyTarget, CpuTarget, CudaTarget, X86Target
-from tilefoundry.targets import load, load_architecture, load_target
+from tilefoundry.targets import folder, load, load_architecture, load_target
 from tilefoundry.targets.load import documents, find_document
 
 SPAN = Span("chain.py", 7)
@@ -217,7 +217,7 @@ def test_packages_are_asked_last(package, monkeypatch, home):
         raise AssertionError("a package was consulted")
 
     (home / "acme.box.toml").write_text(BOX)
-    monkeypatch.setattr(load, "_entry_points", fail)
+    monkeypatch.setattr(folder, "entry_points", fail)
     load_target("nvidia.h200_sxm")
     load_target("acme.box")
     with pytest.raises(AssertionError):

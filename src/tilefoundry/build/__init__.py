@@ -12,7 +12,7 @@ from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import Source, emit
 from tilefoundry.lang.load import Loaded
-from tilefoundry.targets.contract.registry import TARGETS
+from tilefoundry.targets.folder import find_folder
 from tilefoundry.tir.program import Program
 
 
@@ -72,9 +72,9 @@ def build_program(program: Program, options: tuple[str, ...] = (), model: bool =
 def host(family: str, part: str) -> ModuleType:
     """The module that compiles (``compiler``) or calls (``call``) programs of a family: its
     own, or the one for C libraries."""
-    if (TARGETS / family / "host" / f"{part}.py").is_file():
-        return import_module(f"tilefoundry.targets.{family}.host.{part}")
-    return import_module(f"tilefoundry.build.{part}")
+    folder = find_folder(family)
+    own = folder.module(f"host.{part}") if folder else None
+    return own or import_module(f"tilefoundry.build.{part}")
 
 
 def callable_of(built: Built) -> Any:

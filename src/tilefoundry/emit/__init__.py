@@ -6,20 +6,19 @@ program, every other file declares in ``EMITTERS`` how its instructions are writ
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from tilefoundry.diag import refuse
-from tilefoundry.emit.registry import has_emitter
 from tilefoundry.emit.source import Source
+from tilefoundry.targets.folder import find_folder
 from tilefoundry.tir.program import Program
 
 
 def emit(program: Program) -> Source:
     """The source of a program for its target; refuses what the target's emitter cannot say."""
     target = next(iter(program.kernels.values())).target
-    if not has_emitter(target.family):
+    folder = find_folder(target.family)
+    module = folder.module("emit.program") if folder else None
+    if module is None:
         refuse("emit-target", None, id=target.id, family=target.family)
-    module = import_module(f"tilefoundry.targets.{target.family}.emit.program")
     return module.emit_program(program)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from tilefoundry.diag import refuse
-from tilefoundry.targets.contract.registry import TARGETS
+from tilefoundry.targets.folder import Folder, find_folder
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Issue
 
@@ -16,26 +15,28 @@ Emitter = Callable[..., None]
 
 
 @cache
-def emitters(family: str) -> dict[str, Emitter]:
+def emitters(folder: Folder) -> dict[str, Emitter]:
     """Of each instruction of a family: every file of its ``emit`` folder declares some."""
     out: dict[str, Emitter] = {}
-    for path in sorted((TARGETS / family / "emit").glob("[a-z]*.py")):
-        module = import_module(f"tilefoundry.targets.{family}.emit.{path.stem}")
+    for part, module in folder.modules("emit"):
         declared: dict[str, Emitter] = getattr(module, "EMITTERS", {})
-        clash = out.keys() & declared.keys()
-        assert not clash, clash
+        clash = sorted(out.keys() & declared.keys())
+        if clash:
+            folder.fault(part, f"T.{clash[0]} has an emitter in another file")
         out.update(declared)
     return out
 
 
-def has_emitter(family: str) -> bool:
-    return (TARGETS / family / "emit" / "program.py").is_file()
+def instruction(issue: Issue) -> str:
+    """The path of the instruction that an issue is by: that of the atom of a tiled product."""
+    return issue.attrs["atom"].path if issue.instr == TILED else issue.instr
 
 
 def emitter_of(target: Any, issue: Issue) -> Emitter:
     """The function that writes ``issue``; refuses an instruction that has none."""
-    path = issue.attrs["atom"].path if issue.instr == TILED else issue.instr
-    known = emitters(target.family)
+    path = instruction(issue)
+    folder = find_folder(target.family)
+    known = emitters(folder) if folder else {}
     if path not in known:
         names = " ".join(f"T.{name}" for name in sorted(known))
         refuse("emit-instruction", issue.span, name=f"T.{path}", id=target.id, known=names)

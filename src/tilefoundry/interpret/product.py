@@ -24,7 +24,7 @@ from tilefoundry.interpret.registers import fenced
 from tilefoundry.interpret.report import Report, describe, ranges
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.tir.program import Issue, View
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Product:
 
 def atom_of(stmt: Issue) -> MmaAtom:
     atom = stmt.attrs["atom"]
-    found = every_contract()[atom.path]
+    found = contract_at(atom.path)
     assert isinstance(found, MmaAtom), atom.path
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilefoundry.targets.contract.align import alignment
 from tilefoundry.targets.contract.copy import CopyInstr
-from tilefoundry.targets.contract.registry import contracts, every_contract
+from tilefoundry.targets.contract.registry import contract_at, contracts
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import (
     Barrier,
@@ -36,14 +36,13 @@ VECTOR = 16
 def alignments(func: PrimFunc) -> dict[Buffer, int]:
     """Bytes that each buffer's slots start at multiples of: what its swizzle and the
     contracts of the instructions that use it demand."""
-    known = every_contract()
     out: dict[Buffer, int] = {}
     for stmt, _ in walk(func.body):
         if not isinstance(stmt, Issue):
             continue
         path = stmt.attrs["atom"].path if stmt.instr == TILED else stmt.instr
         for view in views(stmt):
-            unit = alignment(known[path], view.buffer.type)
+            unit = alignment(contract_at(path), view.buffer.type)
             out[view.buffer] = max(out.get(view.buffer, VECTOR), unit)
     return out
 
@@ -77,7 +76,7 @@ def allocate(func: PrimFunc) -> PrimFunc:
     ends: dict[str, int] = {}
     needs = alignments(func)
     pool = [b for b in func.buffers if _addressed(func, b)]
-    files = [b for b in pool if _row(func, b.storage)]
+    files = [b for b in pool if row_bytes(func, b.storage)]
     placed |= _shared_rows(files, lifetimes(func, files), func)
     pool = [b for b in pool if b not in placed]
     for buffer in sorted(pool, key=lambda b: (b.slots == 1, -b.slots * slot_bytes(b))):
@@ -97,7 +96,7 @@ def _shared_rows(
     placed: dict[Buffer, Buffer] = {}
     taken: list[tuple[Buffer, int, int]] = []
     for buffer in sorted(files, key=lambda b: -b.slots * slot_bytes(b)):
-        unit = _row(func, buffer.storage)
+        unit = row_bytes(func, buffer.storage)
         size = up(slot_bytes(buffer), unit)
         here = sorted(
             (lo, hi) for b, lo, hi in taken
@@ -153,7 +152,7 @@ def lifetimes(func: PrimFunc, buffers: list[Buffer]) -> dict[Buffer, tuple[int, 
     return out
 
 
-def _row(func: PrimFunc, storage: str) -> int:
+def row_bytes(func: PrimFunc, storage: str) -> int:
     """Bytes of what an instruction names of a register file: a row, a tile; 0 for memory."""
     copies = [c for c in contracts(func.target) if isinstance(c, CopyInstr)]
     sizes = [c.align for c in copies if c.rows and any(storage in move for move in c.moves)]
@@ -176,4 +175,4 @@ def _addressed(func: PrimFunc, buffer: Buffer) -> bool:
     level = func.target.storages[buffer.storage].level
     if buffer.role != "local" or level is None:
         return False
-    return level != func.target.levels[-1] or _row(func, buffer.storage) > 0
+    return level != func.target.levels[-1] or row_bytes(func, buffer.storage) > 0

@@ -16,7 +16,7 @@ from tilefoundry.ir.program import Func
 from tilefoundry.ir.types import TensorType
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.place import Window, window_of
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.target import Target
 
 
@@ -159,7 +159,7 @@ def is_copy(node: Node) -> bool:
     """A move of a value without computing."""
     if node.op.name == "reshard":
         return True
-    return isinstance(every_contract().get(instruction(node)), CopyInstr)
+    return isinstance(contract_at(instruction(node)), CopyInstr)
 
 
 class _NotOfTheForm(Exception):

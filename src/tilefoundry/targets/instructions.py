@@ -17,25 +17,24 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     Refuses what is not an instruction, an unknown one, and a matrix instruction's atom
     that is not one.
     """
-    from tilefoundry.targets.contract.registry import every_contract
+    from tilefoundry.targets.contract.registry import contract_at, known_beside
 
     path = _fields(instr).get("path")
     if not isinstance(path, str) or not isinstance(_fields(instr).get("params"), tuple):
         refuse("instruction-form", span, found=repr(instr))
-    known = every_contract()
-    derived = [name for name, contract in known.items() if contract.meaning == "derived"]
-    if path in derived:
+    contract = contract_at(path)
+    if contract is not None and contract.meaning == "derived":
         refuse("instruction-derived", span, name=f"T.{path}")
-    if path != TILED and path not in known:
+    if contract is None:
         from difflib import get_close_matches
 
         # every family's names are too many to read: the nearest, or those of all targets
-        every = [name for name in known if name not in derived]
+        every = [c.path for c in known_beside(path) if c.meaning != "derived"]
         near = get_close_matches(path, every, 6, 0.3)
         names = " ".join(near or [n for n in every if "." not in n])
         refuse("instruction-unknown", span, name=f"T.{path}", known=names)
     atom = instr.get("atom") if path == TILED else instr
-    contract = known.get(str(_fields(atom).get("path")))
+    contract = contract_at(str(_fields(atom).get("path")))
     kind = getattr(contract, "meaning", None)
     if path == TILED and kind != "mma":
         refuse("instruction-atom", span, name=f"T.{path}", found=repr(atom))

@@ -1,13 +1,11 @@
-"""Finding documents by id: shipped ones first, then the user's, then installed packages'.
+"""Finding documents by id: shipped ones first, then the user's own, then those of families
+that the user or installed packages add.
 
 A document is read only when its id is asked for, so that adding one changes nothing else.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,27 +15,20 @@ from typing import NoReturn
 from tilefoundry.diag import Span, refuse
 from tilefoundry.targets.document import ID, LONGEST_ID, Architecture, Device, read_document
 from tilefoundry.targets.fact import Family
+from tilefoundry.targets.folder import SHIPPED, find_folder, folders, home
 from tilefoundry.targets.target import Target
 
-SHIPPED = Path(__file__).parent
-GROUP = "tilefoundry.targets"
-"""Entry points of this group name a family (their name) and its package (their value)."""
 MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document's file and whose it is: ``shipped``, ``user`` or ``package``."""
+    """A document's file and whose it is: ``shipped``, ``user``, or of the folder of a family
+    that was added (``family``) or that an installed package has (``package``)."""
 
     id: str
     path: Path
     place: str
-
-
-def home() -> Path:
-    """The user's folder of documents: ``$TILEFOUNDRY_HOME/targets``, by default under ``~``."""
-    base = os.environ.get("TILEFOUNDRY_HOME") or os.path.expanduser("~/.tilefoundry")
-    return Path(base, "targets")
 
 
 def load_target(id: str, span: Span | None = None) -> Target:
@@ -82,12 +73,15 @@ def find_document(id: str) -> Found | None:
     """Where the document ``id`` is, or None; reads no document."""
     if not ID.fullmatch(id) or len(id) > LONGEST_ID:
         return None
-    return _shipped().get(id) or _in_folder(home(), "user").get(id) or _packaged(id)
+    own = _shipped().get(id) or _in_folder(home(), "user").get(id)
+    return own or next((found[id] for found in _added() if id in found), None)
 
 
 def documents() -> Iterator[Found]:
     """Every document that can be asked for, in order of id; reads none."""
-    every = {found.id: found for folder in _package_folders() for found in folder.values()}
+    every: dict[str, Found] = {}
+    for found in reversed([*_added()]):
+        every |= found
     every |= _in_folder(home(), "user") | _shipped()
     return (every[id] for id in sorted(every))
 
@@ -100,13 +94,14 @@ def read_file(path: str | Path, shown: str | None = None) -> tuple[str, Architec
 
 
 def family_of(name: str) -> Family | None:
-    """The family ``name`` of this package or of an installed one."""
-    if (SHIPPED / name / "schema.py").is_file():
-        return importlib.import_module(f"{__package__}.{name}.schema").FAMILY
-    for family, module in _entry_points():
-        if family == name:
-            return importlib.import_module(f"{module}.schema").FAMILY
-    return None
+    """What the family ``name`` adds to the schema; None if there is none of that name."""
+    folder = find_folder(name)
+    if folder is None:
+        return None
+    found = getattr(folder.module("schema"), "FAMILY", None)
+    if not isinstance(found, Family) or found.name != name:
+        folder.fault("schema", f'it declares no FAMILY = Family("{name}", ...)')
+    return found
 
 
 def architecture_of(id: str) -> Architecture | None:
@@ -192,21 +187,9 @@ def _in_folder(folder: Path, place: str) -> dict[str, Found]:
     return {id: Found(id, path, place) for id, path in stems if ID.fullmatch(id)}
 
 
-def _entry_points() -> list[tuple[str, str]]:
-    from importlib.metadata import entry_points
-
-    return sorted((point.name, point.value) for point in entry_points(group=GROUP))
-
-
-def _package_folders() -> Iterator[dict[str, Found]]:
-    for _, module in _entry_points():
-        try:
-            spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            continue  # a package that is not there has no documents
-        for folder in (spec and spec.submodule_search_locations) or ():
-            yield _in_folder(Path(folder) / "facts", "package")
-
-
-def _packaged(id: str) -> Found | None:
-    return next((folder[id] for folder in _package_folders() if id in folder), None)
+def _added() -> Iterator[dict[str, Found]]:
+    """The documents of each family's folder that is not ours."""
+    for folder in folders():
+        if folder.place != "shipped":
+            place = "family" if folder.place == "user" else folder.place
+            yield _in_folder(folder.path / "facts", place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Issue
 
@@ -33,7 +33,8 @@ def effects(issue: Issue) -> Effects:
     path = issue.instr
     if path == TILED:
         path = issue.attrs["atom"].path
-    contract = every_contract()[path]
+    contract = contract_at(path)
+    assert contract is not None, path
     meaning = contract.meaning
     if meaning == "mma":
         return Effects(contract.completion, contract.proxy)  # type: ignore[union-attr]

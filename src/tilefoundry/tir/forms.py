@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Sync
 
@@ -56,7 +56,7 @@ def implied(instr: str) -> str:
     """The operation that an instruction stands for where its parameters name none."""
     if instr == TILED:
         return "mma"
-    contract = every_contract().get(instr)
+    contract = contract_at(instr)
     return instr if contract is None else contract.meaning
 
 

@@ -15,7 +15,7 @@ from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side
 from tilefoundry.targets.contract.legality import Fit, Unmet, judge
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.place import Window
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Issue, PrimFunc, View, walk
 
@@ -37,7 +37,7 @@ def plan_of(issue: Issue, mesh: Mesh, level: str = "thread") -> Plan | Fit | Unm
     ``level``; None for what works on registers alone, or on a part of them."""
     if issue.instr == TILED:
         return _fit(issue, mesh)
-    contract = every_contract().get(issue.instr)
+    contract = contract_at(issue.instr)
     source, target = (*issue.reads[:1], None)[0], issue.writes[0]
     if not isinstance(contract, CopyInstr) or not isinstance(source, View):
         return None
@@ -59,7 +59,7 @@ def plan_of(issue: Issue, mesh: Mesh, level: str = "thread") -> Plan | Fit | Unm
 
 def _fit(issue: Issue, mesh: Mesh) -> Fit | Unmet | None:
     atom = issue.attrs["atom"]
-    contract = every_contract().get(atom.path)
+    contract = contract_at(atom.path)
     if not isinstance(contract, MmaAtom):
         return None
     sides: list[Side] = []

@@ -11,6 +11,7 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.place import Place, Window, place
+from tilefoundry.targets.contract.spoken import CText
 from tilefoundry.targets.contract.unit import unmet_mesh
 
 
@@ -93,6 +94,8 @@ class CopyInstr:
     """The level whose units issue it; None: the innermost."""
     rows: bool = False
     """One side is a register file of which it names rows or tiles of ``align`` bytes."""
+    c: CText | None = None
+    """How C says it, where one call does."""
     meaning = "copy"
 
     def moves_text(self) -> str:

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, Sym, evaluate, render
+from tilefoundry.targets.contract.spoken import CText
+from tilefoundry.targets.contract.sums import Sums
 
 Env: TypeAlias = Mapping[str, Any]
 """What is bound: parameters by name, and the variables solved so far."""
@@ -306,6 +308,8 @@ class MmaAtom:
     """Registers and tiles that its operands take from, in words."""
 
     def completed(self, env: Env, bits: int) -> dict[str, Any]:
+    c: CText | None = None
+    """How C says it, where one call does."""
         """The binding with what follows from it."""
         out = {**env, "bits": bits}
         for name, value in self.lets:

@@ -5,38 +5,79 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from typing import get_args
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.derived import DerivedInstr, TiledInstr
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.unit import UnitInstr
+from tilefoundry.targets.folder import SHIPPED, Folder, find_folder, folders
 from tilefoundry.targets.target import Target
 
 Contract = MmaAtom | TiledInstr | UnitInstr | CopyInstr | DerivedInstr
 GENERIC = "generic"
-TARGETS = Path(__file__).parents[1]
 
 
 @cache
-def _in_folder(family: str) -> tuple[Contract, ...]:
-    out: list[Contract] = []
-    for path in sorted((TARGETS / family / "instr").glob("[a-z]*.py")):
-        out += import_module(f"tilefoundry.targets.{family}.instr.{path.stem}").CONTRACTS
-    return tuple(out)
+def _generic() -> tuple[Contract, ...]:
+    files = sorted((SHIPPED / GENERIC / "instr").glob("[a-z]*.py"))
+    package = f"tilefoundry.targets.{GENERIC}.instr"
+    return tuple(c for f in files for c in import_module(f"{package}.{f.stem}").CONTRACTS)
+
+
+@cache
+def _in_folder(folder: Folder) -> tuple[Contract, ...]:
+    """The contracts of a family's folder; refuses another's file that declares them wrongly."""
+    out: dict[str, Contract] = {}
+    for part, module in folder.modules("instr"):
+        declared = getattr(module, "CONTRACTS", None)
+        if folder.place != "shipped":
+            _well_formed(folder, part, declared, out)
+        out.update((c.path, c) for c in declared or ())
+    return tuple(out.values())
+
+
+def _well_formed(folder: Folder, part: str, declared: object, known: dict[str, Contract]) -> None:
+    kinds = get_args(Contract)
+    if not isinstance(declared, tuple) or not all(isinstance(c, kinds) for c in declared):
+        folder.fault(part, "CONTRACTS is no tuple of contracts (MmaAtom, CopyInstr, UnitInstr)")
+        return
+    paths = [c.path for c in declared]
+    for path in paths:
+        if path.partition(".")[0] != folder.name:
+            folder.fault(part, f"the path {path} does not begin with {folder.name}.")
+        if path in known or paths.count(path) > 1:
+            folder.fault(part, f"the path {path} is declared twice")
 
 
 def declared(family: str) -> tuple[Contract, ...]:
     """All contracts of a family and the generic ones, in the order of reports."""
-    return tuple(sorted((*_in_folder(family), *_in_folder(GENERIC)), key=lambda c: c.rank))
+    folder = find_folder(family)
+    own = _in_folder(folder) if folder else ()
+    return tuple(sorted((*own, *_generic()), key=lambda c: c.rank))
 
 
 @cache
-def every_contract() -> dict[str, Contract]:
-    """Every contract of every family, by path."""
-    families = sorted(p.parent.name for p in TARGETS.glob("*/instr"))
-    return {c.path: c for family in families for c in declared(family)}
+def _shipped() -> dict[str, Contract]:
+    every = [f for f in folders() if f.place == "shipped"]
+    return {c.path: c for c in (*(c for f in every for c in _in_folder(f)), *_generic())}
+
+
+def contract_at(path: str) -> Contract | None:
+    """The contract of the instruction ``T.path`` of any family; None if there is none."""
+    return _shipped().get(path) or next((c for c in _beside(path) if c.path == path), None)
+
+
+def known_beside(path: str) -> tuple[Contract, ...]:
+    """Contracts that ``path`` may be meant for: ours, and those of the family it begins with."""
+    return (*_beside(path), *_shipped().values())
+
+
+def _beside(path: str) -> tuple[Contract, ...]:
+    # another's paths begin with its name, so that only its folder is read
+    folder = find_folder(path.partition(".")[0])
+    return _in_folder(folder) if folder and folder.place != "shipped" else ()
 
 
 def contracts(target: Target) -> tuple[Contract, ...]:

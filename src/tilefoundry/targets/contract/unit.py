@@ -9,6 +9,8 @@ from math import prod
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import IMMEDIATE, TensorType
 from tilefoundry.targets.contract.legality import Unmet
+from tilefoundry.targets.contract.spoken import CText
+from tilefoundry.targets.target import THREAD
 
 WARP = 32
 
@@ -45,6 +47,8 @@ class UnitInstr:
     combines: bool = False
     reads: tuple[str, ...] = ()
     level: str | None = None
+    c: CText | None = None
+    """How C says it, where one call does."""
 
     def judge(
         self, level: str, mesh: Mesh, operands: Sequence[TensorType | None], result: TensorType

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import product
-
+from tilefoundry.emit.c.called import atoms
+from tilefoundry.emit.c.files import byte, first
+from tilefoundry.emit.c.kernel import Kernel
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.apple_amx.instr.amx import ROW
 from tilefoundry.targets.apple_amx.words import ZEROS, fma, move
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.place import Place, place
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.contract.rows import Rows
-from tilefoundry.targets.cpu.emit.files import start
-from tilefoundry.targets.cpu.emit.kernel import Kernel
 from tilefoundry.tir.plans import plan_of
 from tilefoundry.tir.program import Issue, View
 
 Z_ROWS = 64
-
-
-def first(k: Kernel, view: View) -> int:
-    """The byte of its register file where the view begins."""
-    at = start(view)
-    if at is None:
-        k.form(None, f"{view}", "rows are named by constants",
-               "give each row set a buffer of its own")  # fmt: skip
-    assert at is not None
-    return at
 
 
 def emit_zero(k: Kernel, issue: Issue, mesh: Mesh) -> None:
@@ -59,30 +47,14 @@ def emit_move(k: Kernel, issue: Issue, mesh: Mesh) -> None:
 def emit_product(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     """An outer product for each step of k, as the order nests the repeats."""
     atom = issue.attrs["atom"]
-    contract = every_contract()[atom.path]
-    acc, a, b = issue.reads
+    contract = contract_at(atom.path)
     assert isinstance(contract, MmaAtom)
-    assert isinstance(acc, View) and isinstance(a, View) and isinstance(b, View)
-    env = contract.completed(dict(atom.params), a.dtype.bits)
-    size = contract.shape(env)
     op = atom.path.rpartition(".")[2].upper()
-    wide = op == "FMA16" and acc.dtype.name == "f32"
-    order, repeat = issue.attrs["order"], issue.attrs["repeat"]
-    for counts in product(*(range(repeat[axis]) for axis in order)):
-        at = dict(zip(order, counts, strict=True))
-        m, n, depth = (at[axis] * size[axis] for axis in range(3))
-        x, y = byte(k, b, depth, n), byte(k, a, m, depth)
-        operand = fma(x, y, byte(k, acc, m, n) // ROW, wide=wide)
+    wide = op == "FMA16" and issue.writes[0].dtype.name == "f32"
+    for acc, a, b in atoms(contract, issue):
+        x, y = byte(k, *b), byte(k, *a)
+        operand = fma(x, y, byte(k, *acc) // ROW, wide=wide)
         k.out.line(f"TF_AMX(TF_{op}, {operand:#x}); /* x {x}, y {y} */")
-
-
-def byte(k: Kernel, view: View, row: int, column: int) -> int:
-    """Where element (row, column) of the view lies in its register file."""
-    lies = place(view.buffer.type)
-    assert isinstance(lies, Place)
-    at = lies.along(0, row) + lies.along(1, column)
-    assert isinstance(at, int)
-    return first(k, view) + at * lies.bits // 8
 
 
 MOVES = ("Ldx", "Ldy", "Ldz", "Ldzi", "Stz", "Stzi")

@@ -1,19 +1,21 @@
-"""A program as one C file, by the emitter of CPUs."""
+"""A program as one C file for Apple silicon: the words of its matrix coprocessor."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tilefoundry.emit.c import program as c
+from tilefoundry.emit.c.program import EMITTERS, Machine, RegisterFile
 from tilefoundry.emit.source import Source
-from tilefoundry.targets.cpu.emit import elementwise, moves, program, reduce
 from tilefoundry.tir.program import Program
 
-HEADER = Path(__file__).parents[1] / "rt" / "tf_apple.h"
-EMITTERS = {**elementwise.EMITTERS, **moves.EMITTERS, **reduce.EMITTERS}
+ROWS = RegisterFile(("amx_x", "amx_y", "amx_z"), lambda end: "TF_AMX_BEGIN;", "TF_AMX_END;")
+MACHINE = Machine((Path(__file__).parents[1] / "rt" / "tf_apple.h",), files=(ROWS,))
 
 
-def emit_program(made: Program) -> Source:
-    return program.emit_program(made, (*program.HEADERS, HEADER))
+def emit_program(program: Program) -> Source:
+    """The C of a program."""
+    return c.emit_program(program, MACHINE)
 
 
 __all__ = ["EMITTERS", "emit_program"]

@@ -1,1 +1,1 @@
-"""C for CPUs: a core is an OpenMP thread, the lanes of a core are one vector."""
+"""What x86 adds to C for cores: vectors and tiles that have instructions."""

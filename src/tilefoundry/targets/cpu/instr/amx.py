@@ -20,6 +20,8 @@ from tilefoundry.targets.contract import (
 )
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.rows import rows_plan
+from tilefoundry.targets.contract.spoken import CText
+from tilefoundry.targets.contract.sums import Sums
 from tilefoundry.targets.contract.unit import UnitInstr
 
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual"
@@ -52,6 +54,7 @@ def atom(path: str, capability: str, dtypes: tuple[str, str, str], name: str, ra
     )
 
 
+        c=CText(f"TF_{name}"),
 TILE_RULES = (
     "rows of 64 contiguous bytes, 16 of them at one distance make up a tile",
     "a tile register starts at a multiple of 1024 bytes of tmem; there are 8",
@@ -69,10 +72,12 @@ CONTRACTS = (
     ),
     CopyInstr(
         "x86.amx.TileStore", (("tmem", "gmem"),), 23, rows_plan(("tmem",), ROW, ROWS), TILE_RULES,
+        c=CText("TF_TILE_LOAD"),
         "amx_tile", source=f"{SDM}, volume 2, TILESTORED", level="core", align=TILE, rows=True,
     ),
     UnitInstr(
         "x86.amx.TileZero", "full_like", ("zeros",), ("tmem",), 17, "amx_tile",
-        f"{SDM}, volume 2, TILEZERO", level="core",
+        c=CText("TF_TILE_STORE"),
+        f"{SDM}, volume 2, TILEZERO", level="core", c=CText("TF_TILE_ZERO"),
     ),
 )  # fmt: skip

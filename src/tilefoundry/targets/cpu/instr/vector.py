@@ -19,6 +19,8 @@ from tilefoundry.targets.contract import (
     SwitchPattern,
     TensorPattern,
 )
+from tilefoundry.targets.contract.spoken import CText
+from tilefoundry.targets.contract.sums import FMA, Sums
 
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2"
 MEMORY, REGISTERS = "gmem", "rmem"
@@ -83,6 +85,7 @@ def atom(
         ),
     )
 
+        c=CText(CALLS[dtypes]),
 
 F32, F64 = ("f32", "f32", "f32"), ("f64", "f64", "f64")
 BF16, BYTES = ("bf16", "bf16", "f32"), ("u8", "i8", "i32")
@@ -91,6 +94,8 @@ CONTRACTS = (
     atom("x86.avx512.FmaPs", "avx512f", 16, 1, F32, "VFMADD231PS (EVEX.512)", 1),
     atom("x86.avx512.FmaPd", "avx512f", 8, 1, F64, "VFMADD231PD (EVEX.512)", 2),
     atom("x86.avx512.DpBf16Ps", "avx512_bf16", 16, 2, BF16, "VDPBF16PS (EVEX.512)", 3),
+CALLS = {F32: "tf_fma_f32", F64: "tf_fma_f64", BF16: "tf_dot_bf16", BYTES: "tf_dot_u8i8"}
+"""Functions of C, by element types."""
     atom("x86.avx512.DpBusd", "avx512_vnni", 16, 4, BYTES, "VPDPBUSD (EVEX.512)", 4),
     atom("x86.avx2.FmaPs", "fma", 8, 1, F32, "VFMADD231PS (VEX.256)", 5),
     atom("x86.avx2.FmaPd", "fma", 4, 1, F64, "VFMADD231PD (VEX.256)", 6),

@@ -7,14 +7,6 @@
 #ifndef TF_MATRIX_H
 #define TF_MATRIX_H
 
-/* 32 bits of each lane: neighbours along k, lowest first. */
-TF u32v tf_splat_word(const void *p) { uint32_t w; memcpy(&w, p, 4); return w - (u32v){0}; }
-TF u32v tf_load_words(const void *p) { u32v r; memcpy(&r, p, sizeof r); return r; }
-TF u32v tf_words_2(u32v a, u32v b) { return a | b << 16; }
-TF u32v tf_words_4(u32v a, u32v b, u32v c, u32v d) { return a | b << 8 | c << 16 | d << 24; }
-#define tf_bits_16(x) __builtin_convertvector(x, u32v)
-#define tf_bits_8(x) (__builtin_convertvector(x, u32v) & 0xff)
-
 TF f64v tf_fma_f64(f64v a, f64v b, f64v c) {
 #if defined(__FMA__) && TF_LANES == 4 && !defined(TF_MODEL)
     return (f64v)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilefoundry.ir.mesh import Mesh
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import (
     Buffer,
@@ -40,7 +40,7 @@ def asynchronous(stmt: Stmt) -> bool:
     """A product that the tensor cores carry on with while the warps go on."""
     if not isinstance(stmt, Issue) or stmt.instr != TILED:
         return False
-    return every_contract()[stmt.attrs["atom"].path].completion == "wgmma"  # type: ignore[union-attr]
+    return contract_at(stmt.attrs["atom"].path).completion == "wgmma"  # type: ignore[union-attr]
 
 
 def operands(func: PrimFunc) -> dict[Sync, tuple[Buffer, ...]]:

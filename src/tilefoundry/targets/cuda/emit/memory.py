@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilefoundry.emit.address import address
 from tilefoundry.ir.expr import Dim, Expr, bounds, multiple_of
 from tilefoundry.layout import Swizzle
 from tilefoundry.targets.cpu.emit.memory import address

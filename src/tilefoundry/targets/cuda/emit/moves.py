@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.legality import Unmet
-from tilefoundry.targets.contract.registry import every_contract
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.cuda.emit import matrix, pieces
 from tilefoundry.targets.cuda.emit.held import Domain, count
 from tilefoundry.targets.cuda.emit.index import At, each
@@ -178,7 +178,7 @@ def _matrix_store(source: View, write: View, mesh: Mesh) -> MatrixPlan | None:
     near, far = side(source), side(write)
     if isinstance(near, Unmet) or isinstance(far, Unmet) or near.window is not None:
         return None
-    contract = every_contract()["stmatrix"]
+    contract = contract_at("stmatrix")
     assert isinstance(contract, CopyInstr)
     found = contract.judge("thread", mesh, near, far)
     return found if isinstance(found, MatrixPlan) else None

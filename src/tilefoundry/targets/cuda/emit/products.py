@@ -11,8 +11,8 @@ from typing import Any
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.targets.contract.legality import Fit
 from tilefoundry.targets.contract.pattern import FragmentPattern, MmaAtom, value_of
-from tilefoundry.targets.contract.registry import every_contract
-from tilefoundry.targets.cuda.emit.held import digits_of, numeric, register
+from tilefoundry.targets.contract.registry import contract_at
+from tilefoundry.targets.cuda.emit.held import digits_of, moving, numeric, register
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.text import per_word
 from tilefoundry.tir.plans import plan_of
@@ -45,7 +45,7 @@ class Product:
     def __init__(self, k: Kernel, issue: Issue, mesh: Mesh) -> None:
         self.k, self.issue = k, issue
         atom = issue.attrs["atom"]
-        contract = every_contract()[atom.path]
+        contract = contract_at(atom.path)
         assert isinstance(contract, MmaAtom)
         self.contract = contract
         acc, lhs, rhs = issue.reads

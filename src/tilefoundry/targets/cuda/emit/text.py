@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilefoundry.emit.c.text import bits_of, number
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
 from tilefoundry.targets.cpu.emit.text import bits_of, number

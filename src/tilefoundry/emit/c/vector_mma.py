@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilefoundry.emit.address import address
+from tilefoundry.emit.c.held import digits_of
+from tilefoundry.emit.c.kernel import Kernel
 from tilefoundry.ir.expr import Dim, IterVar
-from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.contract.pattern import MmaAtom
-from tilefoundry.targets.contract.registry import every_contract
-from tilefoundry.targets.cpu.emit.held import digits_of
-from tilefoundry.targets.cpu.emit.kernel import Kernel
-from tilefoundry.targets.cpu.emit.memory import address
 from tilefoundry.tir.program import Issue, View
 
 WRITTEN_OUT = 32
@@ -121,25 +119,10 @@ class _Product:
         return f"{self.k.names[view.buffer]} + {self.k.dim(place)}"
 
 
-def emit_vector_mma(k: Kernel, issue: Issue, mesh: Mesh) -> None:
+def emit_vector_mma(k: Kernel, contract: MmaAtom, call: str, issue: Issue) -> None:
     """One statement for each repeat along m and n, in loops over k."""
-    atom = issue.attrs["atom"]
-    contract = every_contract()[atom.path]
-    assert isinstance(contract, MmaAtom)
-    a, b = (r.dtype for r in issue.reads[1:])
-    env = contract.completed(dict(atom.params), a.bits)
-    call = CALLS[a.name, b.name]
-    product = _Product(k, issue, contract.shape(env), issue.attrs["repeat"], call)
+    atom, a = issue.attrs["atom"], issue.reads[1]
+    size = contract.shape(contract.completed(dict(atom.params), a.dtype.bits))
+    product = _Product(k, issue, size, issue.attrs["repeat"], call)
     with k.out.block(""):
         product.nest(tuple(issue.attrs["order"]), {})
-
-
-CALLS = {
-    ("f32", "f32"): "tf_fma_f32", ("f64", "f64"): "tf_fma_f64",
-    ("bf16", "bf16"): "tf_dot_bf16", ("u8", "i8"): "tf_dot_u8i8",
-}  # fmt: skip
-PATHS = (
-    "x86.avx512.FmaPs", "x86.avx512.FmaPd", "x86.avx512.DpBf16Ps", "x86.avx512.DpBusd",
-    "x86.avx2.FmaPs", "x86.avx2.FmaPd", "x86.avx_vnni.DpBusd",
-)  # fmt: skip
-EMITTERS = dict.fromkeys(PATHS, emit_vector_mma)

@@ -10,8 +10,8 @@
  * (and 2^-140), softplus 4; gelu 4 of x. sqrt and rsqrt (a root, a division) round each step; sin,
  * cos, pow and all f64 functions are the C library's, lane by lane.
  */
-#ifndef TF_CPU_H
-#define TF_CPU_H
+#ifndef TF_C_H
+#define TF_C_H
 
 #include <math.h>
 #include <omp.h>
@@ -458,5 +458,13 @@ TF f64v tf_gelu_f64(f64v x) { return 0.5 * x * (1.0 + tf_erf_f64(x * 0.707106781
 TF f64v tf_gelu_tanh_f64(f64v x) {
     return 0.5 * x * (1.0 + tf_tanh_f64(0.79788456080286535588 * (x + 0.044715 * (x * x * x))));
 }
+
+/* 32 bits of each lane: neighbours along k, lowest first. */
+TF u32v tf_splat_word(const void *p) { uint32_t w; memcpy(&w, p, 4); return w - (u32v){0}; }
+TF u32v tf_load_words(const void *p) { u32v r; memcpy(&r, p, sizeof r); return r; }
+TF u32v tf_words_2(u32v a, u32v b) { return a | b << 16; }
+TF u32v tf_words_4(u32v a, u32v b, u32v c, u32v d) { return a | b << 8 | c << 16 | d << 24; }
+#define tf_bits_16(x) __builtin_convertvector(x, u32v)
+#define tf_bits_8(x) (__builtin_convertvector(x, u32v) & 0xff)
 
 #endif

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilefoundry.emit.c.held import Segment
 from tilefoundry.ir.expr import Dim, Expr, IterVar, Sym, multiple_of, symbols
-from tilefoundry.targets.cpu.emit.held import Segment
 from tilefoundry.tir.program import View
 
 

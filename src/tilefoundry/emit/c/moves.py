@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tilefoundry.emit.address import address
+from tilefoundry.emit.c.kernel import Domain, Kernel
+from tilefoundry.emit.c.memory import inside_tests, whole_tests
+from tilefoundry.emit.c.pieces import copy_loops, nearest_last
+from tilefoundry.emit.c.text import bits_of, c_type, converted
 from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Mesh
-from tilefoundry.targets.cpu.emit.kernel import Domain, Kernel
-from tilefoundry.targets.cpu.emit.memory import address, inside_tests, whole_tests
-from tilefoundry.targets.cpu.emit.pieces import copy_loops, nearest_last
-from tilefoundry.targets.cpu.emit.text import bits_of, c_type, converted
 from tilefoundry.tir.program import Issue, Scalar, View
 
 

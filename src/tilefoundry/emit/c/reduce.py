@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from tilefoundry.emit.c.held import count, register
+from tilefoundry.emit.c.kernel import UNROLL, Domain, Kernel
+from tilefoundry.emit.c.text import narrowed, wide, widened
 from tilefoundry.ir.dtype import BOOL, DType
 from tilefoundry.ir.expr import Dim, Sym, substitute
 from tilefoundry.ir.mesh import Axis, Mesh
-from tilefoundry.targets.cpu.emit.held import count, register
-from tilefoundry.targets.cpu.emit.kernel import UNROLL, Domain, Kernel
-from tilefoundry.targets.cpu.emit.text import narrowed, wide, widened
 from tilefoundry.tir.program import Issue, View
 
 WAYS = 4

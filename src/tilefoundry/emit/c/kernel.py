@@ -7,14 +7,18 @@ Instructions' emitters (``EMITTERS`` of the files of this folder) get a :class:`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tilefoundry.diag import Span, refuse
-from tilefoundry.emit.registry import emitter_of
+from tilefoundry.emit.c import memory
+from tilefoundry.emit.c.files import RegisterFile, opened
+from tilefoundry.emit.c.held import Segment, count, digits_of, held, register, segments
+from tilefoundry.emit.c.text import c_dim, c_type
+from tilefoundry.emit.registry import Emitter
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import (
     Dim,
@@ -29,10 +33,6 @@ from tilefoundry.ir.expr import (
 )
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import Digit
-from tilefoundry.targets.cpu.emit import memory
-from tilefoundry.targets.cpu.emit.files import is_file, opened
-from tilefoundry.targets.cpu.emit.held import Segment, count, digits_of, held, register, segments
-from tilefoundry.targets.cpu.emit.text import c_dim, c_type
 from tilefoundry.tir.program import (
     Advance,
     Buffer,
@@ -72,8 +72,14 @@ class Domain:
 class Kernel:
     """The C function ``<name>_core`` that one core executes."""
 
-    def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]]) -> None:
+    def __init__(
+        self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]],
+        writer: Callable[[Issue], Emitter], files: Sequence[RegisterFile] = (),
+    ) -> None:  # fmt: skip
         self.func = func
+        self.writer = writer
+        """Who writes an issue."""
+        self.files = files
         self.out = out
         self.sources = sources
         self.level = func.target.levels[-1]
@@ -141,7 +147,7 @@ class Kernel:
                 self.out.line(f"long {self.names[counter]} = 0;")
             self.out.line("(void)core_id;")
             self._coordinates()
-            files = opened(self.func.buffers)
+            files = opened(self.files, self.func.buffers)
             for begin, _ in files:
                 self.out.line(begin)
             self.body(self.func.body, Mesh())
@@ -149,7 +155,7 @@ class Kernel:
                 self.out.line(end)
 
     def _declare(self, buffer: Buffer) -> None:
-        if is_file(buffer.storage):
+        if any(buffer.storage in file.storages for file in self.files):
             return
         level = self.func.target.storages[buffer.storage].level
         if level != self.level or buffer.dtype.bits % 8:
@@ -242,7 +248,7 @@ class Kernel:
             self.form(stmt, f"T.{stmt.kind}", "cores have no such engine", "let a core copy")
 
     def _issue(self, stmt: Issue, mesh: Mesh) -> None:
-        write = emitter_of(self.func.target, stmt)
+        write = self.writer(stmt)
         if stmt.span is not None:
             text = self.sources.get(stmt.span.file, [])
             said = text[stmt.span.line - 1].strip() if stmt.span.line <= len(text) else ""

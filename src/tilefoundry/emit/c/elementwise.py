@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilefoundry.ir.dtype import BOOL, DType, promote
-from tilefoundry.ir.expr import Dim, Expr, bounds
-from tilefoundry.ir.mesh import Mesh
-from tilefoundry.targets.cpu.emit.kernel import Kernel
-from tilefoundry.targets.cpu.emit.memory import constant
-from tilefoundry.targets.cpu.emit.text import (
+from tilefoundry.emit.c.kernel import Kernel
+from tilefoundry.emit.c.memory import constant
+from tilefoundry.emit.c.text import (
     c_type,
     narrowed,
     number,
     wide,
     widened,
 )
+from tilefoundry.ir.dtype import BOOL, DType, promote
+from tilefoundry.ir.expr import Dim, Expr, bounds
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Operand, Scalar
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}

@@ -5,31 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, floordiv, mod, substitute, symbols
-from tilefoundry.targets.cpu.emit.text import bits_of, c_type, number, rounded, wide
-from tilefoundry.tir.program import Buffer, Scalar, View
+from tilefoundry.emit.address import address
+from tilefoundry.emit.c.text import bits_of, c_type, number, rounded, wide
+from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, substitute, symbols
+from tilefoundry.tir.program import Scalar, View
 
 if TYPE_CHECKING:
-    from tilefoundry.targets.cpu.emit.kernel import Kernel
-
-
-def address(buffer: Buffer, place: tuple[Dim, ...]) -> Dim:
-    """The element's number from the buffer's start, as its layout says."""
-    layout = buffer.layout
-    out: Dim = 0
-    if layout is None or layout.strides is None:
-        for x, extent in zip(place, buffer.shape, strict=True):
-            out = out * extent + x
-        return out
-    for dim, group in enumerate(layout.groups(buffer.shape)):
-        inner = 1
-        for mode in reversed(group):
-            extent = int(layout.modes[mode])  # type: ignore[arg-type]
-            digit = floordiv(place[dim], inner)
-            digit = digit if mode == group[0] else mod(digit, extent)
-            out = out + digit * layout.strides[mode]
-            inner *= extent
-    return out + layout.offset
+    from tilefoundry.emit.c.kernel import Kernel
 
 
 def _steps(lanes: Sequence[Dim]) -> tuple[int, ...] | None:

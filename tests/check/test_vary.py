@@ -197,7 +197,11 @@ def test_the_evaluator_keeps_nothing_apart_that_the_table_does_not(name, tmp_pat
     "file, consts, shapes",
     [
         ("gemm_grid.py", {"M": 256, "N": 512, "K": 128}, [(256, 128), (128, 512)]),
-        (path("gemm_optimal"), {"M": 2048, "N": 512, "K": 128, "CTAS": 5}, [(2048, 128), (128, 512)]),
+        (
+            path("gemm_optimal"),
+            {"M": 2048, "N": 512, "K": 128, "CTAS": 5},
+            [(2048, 128), (128, 512)],
+        ),
     ],
 )
 def test_the_posts_programs(file, consts, shapes, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 from programs.reference import REFERENCES
 from programs.sizes import EVALUATE, path
 from tilefoundry.build import build, build_program
+from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit
 from tilefoundry.ir.expr import Sym
 from tilefoundry.lang.load import load_source
@@ -59,6 +60,43 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     loaded = load_source(path("chain"), None, EVALUATE["chain"])
     assert not build(loaded).hit
     assert build(loaded).hit
+
+
+STRIPS = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+
+@module(
+    entry="f", target=CudaTarget("nvidia.h200_sxm"),
+    topologies=(Topology("cta", 2), Topology("thread", 32)),
+)
+class M:
+    @func
+    def f(x: Tensor[(8, 32), "f32"]) -> Tensor[(8, 32), "f32"]:
+        out = tf.empty(Tensor[(8, 32), "f32"])
+        with Mesh(("cta",), layout=(2,), names=("c",)) as cta:
+            with Mesh(("thread",), layout=(32,), names=("lane",)) as t:
+                held = tf.reshard(x, (8, 32 @ t.lane), "rmem")
+                for first in range(4):
+                    for two in range({loop}):
+                        part = held[2 * two:2 * two + 2, :] * 2.0
+                        out = tf.insert_slice(out, part, (2 * two, 0))
+        return out
+"""
+
+
+def test_a_loop_over_registers_numbers_them(tmp_path):
+    file = tmp_path / "strips.py"
+    file.write_text(STRIPS.format(loop="4"))
+    found, _ = finalize(load_source(str(file), None, {}))
+    text = next(iter(emit(found).readable.values()))
+    assert "held[two * 2 + i] * 2.0f" in text
+    assert text.index("#pragma unroll\n") < text.index("for (int two")
+    file.write_text(STRIPS.format(loop="first, 4"))
+    found, _ = finalize(load_source(str(file), None, {}))
+    with pytest.raises(Refusal, match="its bounds are not constant"):
+        emit(found)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,39 @@ def gemm_nk(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     return (product(t["a"].double(), t["b"].double().T, "bf16"),)
 
 
+def gemm_either_way(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    """The rows of b run along k, or along n."""
+    b = t["b"].double() if c.B_ROWS == "k" else t["b"].double().T
+    return (product(t["a"].double(), b, "bf16"),)
+
+
+def gemm_epilogue(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    a, b, bias, residual = (t[n].double() for n in ("a", "b", "bias", "residual"))
+    steps = a.shape[-1] + 4
+    y = a @ b + bias
+    slack = steps * U["f32"] * (a.abs() @ b.abs() + bias.abs())
+    active = torch.nn.functional.gelu(y, approximate="tanh")
+    # the slope is below 1.13; the polynomial and the hyperbolic tangent round 16 times at most
+    slack = 1.13 * slack + 16 * U["f32"] * y.abs() + U["f32"] * residual.abs()
+    return (rounded(active + residual, "bf16", slack),)
+
+
+def gemv(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    return (product(t["x"].double(), t["w"].double().T, "bf16"),)
+
+
+def row_sum(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x = t["x"].double()
+    return (Expected(x.sum(-1), x.shape[-1] * U["f32"] * x.abs().sum(-1)),)
+
+
+def full_sum(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    found = row_sum({"x": t["x"][None]}, c)
+    # no term is added more often than a thread's share, its warp, its CTA and all CTAs say
+    deep = c.COUNT // (c.CTAS * c.THREADS) + c.THREADS + c.CTAS
+    return (Expected(found[0].value, found[0].bound * deep / c.COUNT),)
+
+
 def vector_product(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     found = product(t["x"].double()[None], t["w"].double(), "f32")
     return (Expected(found.value[0], found.bound[0]),)
@@ -94,6 +127,12 @@ def layernorm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
 
 def rms(x: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+
+
+def rmsnorm(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    x, weight = t["x"].double(), t["weight"].double()
+    normed = rms(x, c.EPS) * weight
+    return (rounded(normed, "bf16", (x.shape[-1] + 16) * U["f32"] * normed.abs()),)
 
 
 def rmsnorm_quant(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
@@ -153,6 +192,12 @@ REFERENCES: Mapping[str, Reference] = {
     "chain": chain,
     "softmax": softmax,
     "softmax_cta": softmax,
+    "softmax_ring": softmax,
+    "softmax_grid": softmax,
+    "rmsnorm": rmsnorm,
+    "layernorm": layernorm,
+    "row_sum": row_sum,
+    "full_sum": full_sum,
     "transpose_smem": transpose,
     "transpose_swizzled": transpose,
     "gemm_optimal": gemm,
@@ -160,7 +205,10 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_ampere": gemm,
     "gemm_ampere_plain": gemm,
     "gemm_rs": gemm,
-    "splitk_two_kernels": gemm,
+    "gemm_batched": gemm,
+    "gemm_epilogue": gemm_epilogue,
+    "gemv": gemv,
+    "splitk_two_kernels": gemm_either_way,
     "splitk_reshard": vector_product,
     "layernorm_long": layernorm,
     "gemm_fp8": gemm_nk,

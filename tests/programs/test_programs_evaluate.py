@@ -46,7 +46,7 @@ def test_program_computes_its_mathematics(case):
         scaled = 1.25 if value.dtype is torch.float8_e4m3fn else 1.02
         # the bound tells a right result from none, a shifted and a slightly scaled one
         assert misses(torch.zeros_like(value), expected)
-        assert misses(value.double().roll(1, -1), expected)
+        assert value.numel() == 1 or misses(value.double().roll(1, -1), expected)
         assert misses(value.double() * scaled, expected)
 
 

@@ -1,7 +1,7 @@
 """Operations of each thread on what it holds.
 
-16-bit and 8-bit floats are computed in f32 and rounded once, as torch does; sums, differences
-and products of two 16-bit floats as packed instructions, which give the same.
+16-bit and 8-bit floats are computed in f32 and rounded once, as torch does; sums, differences,
+products and extremes of two 16-bit floats as packed instructions, which give the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALLS = frozenset([
     "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
 ])  # fmt: skip
 SPELLED = {"mod": "remainder", "round": "rint"}
-PACKED = ("add", "sub", "mul")
+PACKED = ("add", "sub", "mul", "minimum", "maximum")
 
 
 def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:

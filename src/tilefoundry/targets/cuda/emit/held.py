@@ -6,8 +6,9 @@ coordinate adds is kept apart as an expression.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -250,6 +251,51 @@ def domain(view: View) -> Domain | str:
         found.append((register(view.buffer, place(tuple(at))), tuple(at)))
     found.sort()
     return Domain(tuple(a for _, a in found), tuple(r for r, _ in found), tuple(base), tuple(last))
+
+
+MOST_STEPS = 256
+"""Steps of a loop in which registers may be named."""
+
+
+@lru_cache(maxsize=4096)
+def moving(view: View) -> tuple[Sym, int] | str | None:
+    """The symbol that moves a view along its registers, and by how many for each of the
+    symbol's steps; None where it stays, words where its registers have no fixed numbers."""
+    split = {d.axis for d in digits_of(view.buffer)}
+    free = frozenset[Sym]().union(*map(symbols, view.index)) - {*view.vars}
+    found: tuple[Sym, int] | None = None
+    for sym in sorted(free, key=lambda s: s.key):
+        axis = sym.axis if isinstance(sym, Coord) else None
+        if axis is not None and (axis in split or axis.extent == 1):
+            continue
+        by = _moves(view, sym)
+        if isinstance(by, str):
+            return by
+        if by and found:
+            return f"it moves with {found[0]} and with {sym}"
+        found = (sym, by) if by else found
+    return found
+
+
+def _moves(view: View, sym: Sym) -> int | str:
+    """Registers for each step of ``sym``, the same for all elements and all steps."""
+    over = domain(view)
+    if isinstance(over, str):
+        return over
+    last = sym.hi if sym.hi < math.inf and sym.lo >= 0 else 0
+    steps = range(0, int(last) + 1, sym.multiple)
+    if not 1 < len(steps) <= MOST_STEPS:
+        return f"it moves with {sym}, which has not few fixed values"
+    by = 0
+    for n, value in enumerate(steps):
+        index = tuple(substitute(x, {sym: value}) for x in view.index)
+        there = numeric(replace(view, index=index))
+        apart = {register(view.buffer, there(at)) - r
+                 for at, r in zip(over.at, over.registers, strict=True)}  # fmt: skip
+        by = min(apart) if n == 1 else by
+        if apart != {n * by}:
+            return f"a step of {sym} is no multiple of what a unit holds"
+    return by
 
 
 @lru_cache(maxsize=8192)

@@ -15,7 +15,7 @@ from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cuda.emit import flight, rings, roles, sync
-from tilefoundry.targets.cuda.emit.held import words
+from tilefoundry.targets.cuda.emit.held import moving, words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
 from tilefoundry.targets.cuda.emit.text import (
@@ -35,6 +35,7 @@ from tilefoundry.tir.program import (
     Sync,
     When,
     With,
+    views,
     walk,
 )
 
@@ -326,7 +327,8 @@ class Kernel(Places):
 
     def _for(self, stmt: For, mesh: Mesh) -> None:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)
-        self.out.line("#pragma unroll" if stmt.unroll else "#pragma unroll 1")
+        whole = stmt.unroll or self._names_registers(stmt)
+        self.out.line("#pragma unroll" if whole else "#pragma unroll 1")
         start, stop, step = (self.dim(x) for x in (stmt.start, stmt.stop, stmt.step))
         counter = self.turns.of(stmt, name)
         turn = "" if counter is None else counter.name
@@ -347,6 +349,18 @@ class Kernel(Places):
             self.said = known
             self.loops -= 1
         self.out.names -= {name, turn, *own}
+
+    def _names_registers(self, stmt: For) -> bool:
+        """Whether the loop's variable is part of registers' numbers, which are constants."""
+        named = any(
+            isinstance(found := moving(v), tuple) and found[0] is stmt.var
+            for s, _ in walk(stmt.body) for v in (views(s) if isinstance(s, Issue) else ())
+            if v.storage == "rmem"
+        )  # fmt: skip
+        if named and not all(isinstance(x, int) for x in (stmt.start, stmt.stop, stmt.step)):
+            self.form(stmt, f"registers numbered by {stmt.var}", "its bounds are not constant",
+                      "let the loop start and end at constants")  # fmt: skip
+        return named
 
     def _rings(self, stmt: For, body: tuple[Stmt, ...]) -> tuple[str, str, list[str]]:
         """Variables for slots and phases that go on with the loop: their declarations, their
@@ -377,6 +391,11 @@ class Kernel(Places):
         if stmt in self.zeros.fills:
             self.declare(stmt.writes[0].buffer)
             return
+        for view in views(stmt):
+            found = moving(view) if view.storage == "rmem" else None
+            if isinstance(found, str):
+                self.form(stmt, f"{view}", f"its registers have no fixed numbers: {found}",
+                          "write the loop as `for n in (0, 1)`, or cut by constants")  # fmt: skip
         write = emitter_of(self.func.target, stmt)
         if stmt.span is not None:
             text = self.sources.get(stmt.span.file, [])

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.emit.writer import Writer
-from tilefoundry.ir.expr import Dim, Sym
+from tilefoundry.ir.expr import Dim, Sym, floordiv
 from tilefoundry.ir.mesh import Coord
-from tilefoundry.targets.cuda.emit.held import Domain, count, domain, numeric, register
+from tilefoundry.targets.cuda.emit.held import Domain, count, domain, moving, numeric, register
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.scopes import Turns
 from tilefoundry.targets.cuda.emit.text import cuda_dim, enclosed, per_word
@@ -101,6 +101,15 @@ class Places:
         """The words that hold the registers ``numbers``, one each turn."""
         per = per_word(view.dtype)
         text = at.of([n // per for n in numbers])
+        moves = moving(view)
+        if moves is not None:
+            assert not isinstance(moves, str), moves
+            sym, by = moves
+            if by % per:
+                self.form(None, f"{view}", f"a step of {sym} is a part of a register",
+                          f"let it take a multiple of {per} elements of each unit")  # fmt: skip
+            turn = floordiv(sym.expr(), sym.multiple) * (by // per)
+            text = f"{self.dim(turn)} + {text}"
         if view.buffer.slots > 1:
             size = -(-count(view.buffer) // per)
             text = f"{_product(self.dim(view.slot))} * {size} + {text}"

@@ -80,6 +80,9 @@ class Product:
         pattern = self.contract.operand(name, self.env)
         fragment = next(a for a in pattern.arrangements if isinstance(a, FragmentPattern))
         rows, columns = (value_of(x, self.env) for x in pattern.shape)
+        if moving(view) is not None:
+            self.k.form(self.issue, f"{view}", "an instruction's registers have fixed numbers",
+                        "write the loop over its tiles as `for n in (0, 1)`")  # fmt: skip
         place, per = numeric(view), per_word(view.dtype)
         corner = (0,) * len(self.contract.execution_mesh.shape)
         out: list[int] = []

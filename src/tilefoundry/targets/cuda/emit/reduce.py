@@ -17,13 +17,14 @@ from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.targets.cuda.emit.held import Domain, numeric, register
 from tilefoundry.targets.cuda.emit.index import At, NoFit, Turn, each
 from tilefoundry.targets.cuda.emit.kernel import Kernel
-from tilefoundry.targets.cuda.emit.operands import Reader, assign, reader
+from tilefoundry.targets.cuda.emit.operands import Reader, Registers, assign, reader
 from tilefoundry.targets.cuda.emit.text import C_TYPES, converted, wide
 from tilefoundry.tir.program import Issue, View
 
 WAYS = 4
 """Independent sums, so that additions do not wait for one another."""
 WARP = 32
+EXTREMES = {"min": "minimum", "max": "maximum", "abs_max": "maximum"}
 
 
 def joined(kind: str, a: str, b: str) -> str:
@@ -133,6 +134,8 @@ def _terms(
 def _sum(k: Kernel, kind: str, have: str, from_: Reader, turns: list[int], name: str) -> None:
     """``name``: the terms ``turns`` of ``from_`` as one."""
     out, kind_ = k.out, C_TYPES[have]
+    if kind in EXTREMES and _packed(k, kind, from_, turns, name):
+        return
 
     def term(at: At, mine: Sequence[int]) -> str:
         text = converted(from_.wide(at, mine), wide(from_.dtype), have)
@@ -154,6 +157,38 @@ def _sum(k: Kernel, kind: str, have: str, from_: Reader, turns: list[int], name:
         names = [f"({joined(kind, a, b)})" for a, b in zip(names[::2], names[1::2], strict=True)]
     if names[0] != name:
         out.line(f"const {kind_} {name} = {names[0]};")
+
+
+def _packed(k: Kernel, kind: str, from_: Reader, turns: list[int], name: str) -> bool:
+    """An extreme of 16-bit floats, two at once where the terms are whole words."""
+    if not isinstance(from_, Registers) or not (from_.dtype.is_float and from_.dtype.bits == 16):
+        return False
+    found = from_.words([turns[0::2], turns[1::2]]) if len(turns) % 2 == 0 else None
+    if found is None:
+        return False
+    word, type = EXTREMES[kind], from_.dtype.name
+
+    def term(at: At, mine: Sequence[int]) -> str:
+        text = k.word(from_.view, at, [*mine])
+        return f"({text} & 0x7fff7fffu)" if kind == "abs_max" else text
+
+    ways = WAYS if len(found) >= 2 * WAYS and len(found) % WAYS == 0 else 1
+    names = [k.out.name(f"{name}_{w}") for w in range(ways)]
+    for w, part in enumerate(names):
+        k.out.line(f"uint32_t {part} = {term(Turn(0), [found[w]])};")
+    parts = [found[w::ways][1:] for w in range(ways)]
+
+    def body(at: At) -> None:
+        for part, mine in zip(names, parts, strict=True):
+            k.out.line(f"{part} = tf_{word}_{type}({part}, {term(at, mine)});")
+
+    if parts[0]:
+        each(k.out, len(parts[0]), body)
+    for part in names[1:]:
+        k.out.line(f"{names[0]} = tf_{word}_{type}({names[0]}, {part});")
+    lo, hi = (f"tf_{type}_at<{n}>({names[0]})" for n in range(2))
+    k.out.line(f"const float {name} = tf_{word}({lo}, {hi});")
+    return True
 
 
 # Over units

@@ -86,10 +86,15 @@ def compiled(source: Source) -> Entry:
         for name, text in source.files.items():
             (folder / name).write_text(text, encoding="utf-8")
         log = once(folder, said)
-        spilt = [k for k, r in _resources(log).items() if r.get("spill_bytes")]
-        macros = [f"-D{name.upper()}_RESIDENT=1" for name in spilt]
-        if any(m[2:-2] in source.files[file] for m in macros):
-            log = once(folder, [*said, *macros])
+        wanted = {m[1]: int(m[2]) for m in _RESIDENT.finditer(source.files[file])}
+        while True:
+            spilt = [f"{k.upper()}_RESIDENT" for k, r in _resources(log).items()
+                     if r.get("spill_bytes")]  # fmt: skip
+            fewer = {m: wanted[m] - 1 for m in spilt if wanted.get(m, 1) > 1}
+            if not fewer:
+                break
+            wanted |= fewer
+            log = once(folder, [*said, *(f"-D{m}={n}" for m, n in wanted.items())])
         (folder / LOG).write_text(log, encoding="utf-8")
 
     return entry(key_of(parts), cubin, make)
@@ -135,6 +140,7 @@ def _bytes(size: Any, get: Any, program: ctypes.c_void_p) -> bytes:
     return data.raw
 
 
+_RESIDENT = re.compile(r"#define (\w+_RESIDENT) (\d+)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")

@@ -14,6 +14,9 @@ from tilefoundry.targets.document import Device
 from tilefoundry.targets.fact import Fact
 from tilefoundry.targets.schema import FLOATS, INTEGERS
 
+THREAD = "thread"
+"""The innermost level of targets whose units go their own way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -101,6 +104,12 @@ class Target:
     def levels(self) -> tuple[str, ...]:
         """Parallel levels, outermost first."""
         return self.device.architecture.shape.levels
+
+    @property
+    def in_step(self) -> bool:
+        """Units of the innermost level are the lanes of one vector: each statement is done in
+        all of them before the next one."""
+        return self.levels[-1] != THREAD
 
     @property
     def optional_levels(self) -> tuple[str, ...]:

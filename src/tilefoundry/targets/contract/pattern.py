@@ -286,7 +286,8 @@ class MmaAtom:
     """A matrix instruction ``C[m, n] += A[m, k] · B[k, n]`` of fixed atom shape.
 
     ``completion`` and ``proxy`` say how its effects become visible: ``none`` or ``wgmma``
-    group; ``generic`` or ``async``.
+    group; ``generic`` or ``async``. ``sums``: how a unit adds the products of a sum that it holds,
+    each unit for itself; None where units exchange operands: in f32, in any order.
     """
 
     path: str
@@ -304,12 +305,13 @@ class MmaAtom:
     """Place in reports: smaller first."""
     lets: tuple[tuple[str, Dim], ...] = ()
     """Variables that follow from the operands' width in ``bits``."""
+    sums: Sums | None = None
     resources: tuple[str, ...] = ()
     """Registers and tiles that its operands take from, in words."""
-
-    def completed(self, env: Env, bits: int) -> dict[str, Any]:
     c: CText | None = None
     """How C says it, where one call does."""
+
+    def completed(self, env: Env, bits: int) -> dict[str, Any]:
         """The binding with what follows from it."""
         out = {**env, "bits": bits}
         for name, value in self.lets:

@@ -50,6 +50,8 @@ def facts_text(atom: Contract, target: str, level: str) -> str:
     for name in "CAB":
         lines += _operand(name, getattr(atom, name), (), atom)
     lines.append(f"  completion         {_completion(atom)}")
+    if atom.sums is not None:
+        lines.append(f"  sums               {atom.sums.text()}")
     if atom.lets:
         lines.append("  where              " + ", ".join(f"{n} = {v}" for n, v in atom.lets))
     lines += [f"  resource           {text}" for text in atom.resources]
@@ -223,6 +225,7 @@ def facts_record(atom: Contract, target: str, level: str) -> dict[str, Any]:
         ],
         "completion": atom.completion,
         "proxy": atom.proxy,
+        **({"sums": atom.sums.text()} if atom.sums is not None else {}),
         **({"resources": list(atom.resources)} if atom.resources else {}),
         "source": atom.source,
     }

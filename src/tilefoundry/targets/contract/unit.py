@@ -72,7 +72,6 @@ class UnitInstr:
 SCOPES = ("thread", "warp", "core", "cta", "cluster", "grid")
 """How far units meet: each alone, by shuffles (the lanes of a warp, or of a core's vectors),
 through shared memory, through the cluster's shared memories, through global memory."""
-THREAD = "thread"
 
 
 def scope_of(mesh: Mesh, over: Sequence[Axis], level: str = THREAD) -> str:

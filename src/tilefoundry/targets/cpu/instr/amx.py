@@ -27,6 +27,8 @@ from tilefoundry.targets.contract.unit import UnitInstr
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual"
 ROWS, ROW, TILE = 16, 64, 1024
 """Rows of a tile, bytes of a row and of a tile."""
+EVEN_ODD = Sums((tuple(range(0, 32, 2)), tuple(range(1, 32, 2))), apart=True)
+"""TDPBF16PS sums even and odd products apart."""
 CORE = MeshPattern("core", (), ())
 
 
@@ -49,12 +51,13 @@ def atom(path: str, capability: str, dtypes: tuple[str, str, str], name: str, ra
         C=TensorPattern((16, 16), c, "tmem", (sums,)),
         parameters=(ParamDef("dtype", (OneOf("dtype", (a,)),)),),
         rank=rank,
+        sums=EVEN_ODD if e == 2 else Sums((tuple(range(k)),)),
         source=f"{SDM}, volume 2, {name}",
         resources=("8 tile registers of one core, 16 rows of 64 bytes each",),
+        c=CText(f"TF_{name}"),
     )
 
 
-        c=CText(f"TF_{name}"),
 TILE_RULES = (
     "rows of 64 contiguous bytes, 16 of them at one distance make up a tile",
     "a tile register starts at a multiple of 1024 bytes of tmem; there are 8",
@@ -69,15 +72,15 @@ CONTRACTS = (
     CopyInstr(
         "x86.amx.TileLoad", (("gmem", "tmem"),), 22, rows_plan(("tmem",), ROW, ROWS), TILE_RULES,
         "amx_tile", source=f"{SDM}, volume 2, TILELOADD", level="core", align=TILE, rows=True,
+        c=CText("TF_TILE_LOAD"),
     ),
     CopyInstr(
         "x86.amx.TileStore", (("tmem", "gmem"),), 23, rows_plan(("tmem",), ROW, ROWS), TILE_RULES,
-        c=CText("TF_TILE_LOAD"),
         "amx_tile", source=f"{SDM}, volume 2, TILESTORED", level="core", align=TILE, rows=True,
+        c=CText("TF_TILE_STORE"),
     ),
     UnitInstr(
         "x86.amx.TileZero", "full_like", ("zeros",), ("tmem",), 17, "amx_tile",
-        c=CText("TF_TILE_STORE"),
         f"{SDM}, volume 2, TILEZERO", level="core", c=CText("TF_TILE_ZERO"),
     ),
 )  # fmt: skip

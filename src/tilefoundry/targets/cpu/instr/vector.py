@@ -46,6 +46,7 @@ def atom(
     dtypes: tuple[str, str, str],
     mnemonic: str,
     rank: int,
+    sums: Sums = FMA,
 ) -> MmaAtom:
     """A vector instruction of ``n`` sums of ``k`` products each; ``dtypes`` of A, B and C."""
     a, b, c = dtypes
@@ -77,27 +78,31 @@ def atom(
             ParamDef("b", (OneOf("b", (MEMORY, REGISTERS)),)),
         ),
         rank=rank,
+        sums=sums,
         source=f"{SDM}, {mnemonic}",
         resources=(
             f"{WIDE if capability.startswith('avx512') else NARROW} vector registers of one core: "
             f"one for each {n} sums, one for each vector of B, one to broadcast A where it is "
             "no operand of the instruction",
         ),
+        c=CText(CALLS[dtypes]),
     )
 
-        c=CText(CALLS[dtypes]),
 
 F32, F64 = ("f32", "f32", "f32"), ("f64", "f64", "f64")
+HIGH_FIRST = Sums(((1, 0),))
+"""VDPBF16PS adds the product of the high halves first."""
+FOUR = Sums(((0, 1, 2, 3),))
 BF16, BYTES = ("bf16", "bf16", "f32"), ("u8", "i8", "i32")
+CALLS = {F32: "tf_fma_f32", F64: "tf_fma_f64", BF16: "tf_dot_bf16", BYTES: "tf_dot_u8i8"}
+"""Functions of C, by element types."""
 
 CONTRACTS = (
     atom("x86.avx512.FmaPs", "avx512f", 16, 1, F32, "VFMADD231PS (EVEX.512)", 1),
     atom("x86.avx512.FmaPd", "avx512f", 8, 1, F64, "VFMADD231PD (EVEX.512)", 2),
-    atom("x86.avx512.DpBf16Ps", "avx512_bf16", 16, 2, BF16, "VDPBF16PS (EVEX.512)", 3),
-CALLS = {F32: "tf_fma_f32", F64: "tf_fma_f64", BF16: "tf_dot_bf16", BYTES: "tf_dot_u8i8"}
-"""Functions of C, by element types."""
-    atom("x86.avx512.DpBusd", "avx512_vnni", 16, 4, BYTES, "VPDPBUSD (EVEX.512)", 4),
+    atom("x86.avx512.DpBf16Ps", "avx512_bf16", 16, 2, BF16, "VDPBF16PS (EVEX.512)", 3, HIGH_FIRST),
+    atom("x86.avx512.DpBusd", "avx512_vnni", 16, 4, BYTES, "VPDPBUSD (EVEX.512)", 4, FOUR),
     atom("x86.avx2.FmaPs", "fma", 8, 1, F32, "VFMADD231PS (VEX.256)", 5),
     atom("x86.avx2.FmaPd", "fma", 4, 1, F64, "VFMADD231PD (VEX.256)", 6),
-    atom("x86.avx_vnni.DpBusd", "avx_vnni", 8, 4, BYTES, "VPDPBUSD (VEX.256)", 7),
+    atom("x86.avx_vnni.DpBusd", "avx_vnni", 8, 4, BYTES, "VPDPBUSD (VEX.256)", 7, FOUR),
 )

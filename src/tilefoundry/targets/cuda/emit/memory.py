@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tilefoundry.emit.address import address
 from tilefoundry.ir.expr import Dim, Expr, bounds, multiple_of
 from tilefoundry.layout import Swizzle
-from tilefoundry.targets.cpu.emit.memory import address
 from tilefoundry.targets.cuda.emit.held import Domain, Place, moved, numeric
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.text import bits_of, from_memory, stored_type

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from tilefoundry.emit.c.text import bits_of, number
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
-from tilefoundry.targets.cpu.emit.text import bits_of, number
 
 INT_MAX = 2**31 - 1
 

@@ -1,27 +1,37 @@
-"""Kernels built from examples against torch on the same device, in the same run.
+"""Kernels built from the examples against torch on the same device, in the same run.
 
 Protocols (named in each line): ``interleaved``: single launches of both in shuffled order,
 median of the rounds; ``sustained``: each alone for half a second, in turn, mean of the repeats
 without the first;
-``graph``: as interleaved, a CUDA graph of ten launches each. Prints a line of ``key=value``
-for each case; ``--write FILE`` adds them to a JSON file.
+``graph``: as interleaved, a CUDA graph of ten launches each, for what takes less than 100 us.
+Memory-bound rows have the share of a device copy's bandwidth measured in the same run, and the
+faster of torch's eager and compiled kernels as their rival. Prints a line of ``key=value`` for
+each row; ``--write FILE`` makes a JSON file with date, commit, driver and clocks.
 
-    python bench/gpu/kernels.py [--write FILE] [CASE ...]
+    python bench/gpu/kernels.py [--write FILE] [--list] [ROW or 'PATTERN*' ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
+import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tilefoundry.build import build, callable_of
 from tilefoundry.lang.load import load_source
@@ -31,141 +41,183 @@ PROGRAMS = (ROOT / "examples" / "gpu", ROOT / "examples")
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
 SUSTAINED_SECONDS, REPEATS = 0.5, 4
-GRAPH = 10
+GRAPH, SHORT = 10, 100.0
+HOST_CALLS = 200
+COPY_BYTES = 1 << 30
 Call = Callable[[], Any]
+Rival = Callable[..., Tensor]
 
 
-def gemm(name: str, **consts: object) -> tuple[Call, Call, float, float]:
-    kernel = made(name, consts)
-    a, b = (arg(kernel, n) for n in range(2))
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
-    rival_out = torch.empty_like(out)
-    flops = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
-    ours, rival = (lambda: kernel.into([out], a, b)), (lambda: torch.matmul(a, b, out=rival_out))
-    return ours, rival, flops, error(ours, rival, out, rival_out)
+@dataclass(frozen=True)
+class Row:
+    """A program at a size. ``rival`` takes the program's tensors, inputs then weights;
+    ``work`` gives FLOP (a product) or bytes; ``forms`` of the rival: eager, compiled."""
+
+    program: str
+    consts: dict[str, object]
+    rival: Rival
+    work: Callable[[list[Tensor]], float]
+    unit: str = "gbps"
+    forms: tuple[str, ...] = ("eager", "compiled")
+    protocols: tuple[str, ...] = ("interleaved",)
 
 
-def made(name: str, consts: dict[str, object]) -> Any:
-    found = next(p for folder in PROGRAMS if (p := folder / f"{name}.py").is_file())
-    loaded = load_source(str(found), None, consts)
+def file_of(program: str) -> str:
+    return str(next(p for f in PROGRAMS if (p := f / f"{program}.py").is_file()))
+
+
+def compiled(program: str, consts: dict[str, object]) -> float:
+    """Builds into the cache; seconds."""
     began = time.perf_counter()
-    built = build(loaded)
-    kernel = callable_of(built)
-    kernel.build_seconds = time.perf_counter() - began
-    return kernel
+    build(load_source(file_of(program), None, consts))
+    return time.perf_counter() - began
 
 
-def arg(kernel: Any, n: int) -> torch.Tensor:
-    a = kernel.built.source.arguments[n]
-    return torch.randn(tuple(a.shape), device="cuda").to(getattr(torch, a.dtype.torch))
+def tensors(kernel: Any) -> tuple[list[Tensor], dict[str, Tensor], list[Tensor]]:
+    """Inputs and weights of standard normal numbers, outputs of NaN or its bits."""
+    inputs: list[Tensor] = []
+    weights: dict[str, Tensor] = {}
+    outputs: list[Tensor] = []
+    for a in kernel.built.source.arguments:
+        dtype = getattr(torch, a.dtype.torch)
+        if a.role == "out":
+            bits = torch.full((a.bytes,), 0xFF, dtype=torch.uint8, device="cuda")
+            outputs.append(bits.view(dtype).reshape(a.shape))
+            continue
+        made = torch.randn(tuple(a.shape), device="cuda").to(dtype)
+        if a.role == "weight":
+            weights[a.name] = made
+        else:
+            inputs.append(made)
+    return inputs, weights, outputs
 
 
-def error(ours: Call, rival: Call, x: torch.Tensor, y: torch.Tensor) -> float:
-    ours()
-    rival()
-    torch.cuda.synchronize()
-    apart = (x.float() - y.float()).abs().max() / y.float().abs().max()
-    return float(apart)
+# Rows
 
 
-def rows(name: str, torch_form: Callable[..., torch.Tensor]) -> tuple[Call, Call, float, float]:
-    """A memory-bound program of one input and one output; counts bytes."""
-    kernel = made(name, {})
-    x = arg(kernel, 0)
-    out = torch.empty_like(x)
-    kept: list[torch.Tensor] = []
-
-    def rival() -> None:
-        kept[:] = [torch_form(x)]
-
-    ours = lambda: kernel.into([out], x)  # noqa: E731
-    ours()
-    rival()
-    torch.cuda.synchronize()
-    apart = float((out.float() - kept[0].float()).abs().max() / kept[0].float().abs().max())
-    return ours, rival, 2.0 * x.numel() * x.element_size(), apart
+def product(x: list[Tensor]) -> float:
+    """FLOP of a product (..., M, K) by one whose other extent is N."""
+    a, b = x[0], x[1]
+    n = b.numel() // (a.shape[-1] * (a.shape[0] if a.ndim == 3 else 1))
+    return 2.0 * a.numel() * n
 
 
-def attention(name: str) -> tuple[Call, Call, float, float]:
+def through(x: list[Tensor]) -> float:
+    """Bytes of the first tensor, read and written once."""
+    return 2.0 * x[0].numel() * x[0].element_size()
+
+
+def read(x: list[Tensor]) -> float:
+    """Bytes of the inputs, read once."""
+    return float(sum(t.numel() * t.element_size() for t in x))
+
+
+def gemm(
+    program: str, m: int, n: int, k: int, both: bool = True, transposed: bool = False,
+    **more: object,
+) -> Row:  # fmt: skip
+    """``transposed``: b is stored (n, k)."""
+    ours = {"M": m, "N": n, "K": k, **more}
+    rival: Rival = (lambda a, b: torch.matmul(a, b.mT)) if transposed else torch.matmul
+    return Row(program, ours, rival, product, "tflops", ("eager",),
+               ("interleaved", "sustained") if both else ("interleaved",))  # fmt: skip
+
+
+def scaled(a: Tensor, b: Tensor) -> Tensor:
+    one = torch.ones((), device="cuda")
+    return torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16)
+
+
+def epilogue(a: Tensor, b: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    return torch.nn.functional.gelu(torch.addmm(bias, a, b), approximate="tanh") + residual
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Queries at the end of the keys, which each sees up to its own place."""
     from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention
 
-    kernel = made(name, {})
-    q, k, v = (arg(kernel, n) for n in range(3))
-    out = torch.empty_like(q)
     share = q.shape[2] // k.shape[2]
     qt = q.transpose(1, 2)
     kt, vt = (x.transpose(1, 2).repeat_interleave(share, 1).contiguous() for x in (k, v))
     mask = causal_lower_right(q.shape[1], k.shape[1])
-    kept: list[torch.Tensor] = []
-
-    def rival() -> None:
-        kept[:] = [scaled_dot_product_attention(qt, kt, vt, attn_mask=mask)]
-
-    ours = lambda: kernel.into([out], q, k, v)  # noqa: E731
-    ours()
-    rival()
-    torch.cuda.synchronize()
-    other = kept[0].transpose(1, 2).float()
-    rows, keys = q.shape[1], k.shape[1]
-    pairs = rows * keys - rows * (rows - 1) / 2
-    flops = 4.0 * q.shape[0] * q.shape[2] * q.shape[3] * pairs
-    return ours, rival, flops, float((out.float() - other).abs().max() / other.abs().max())
+    return scaled_dot_product_attention(qt, kt, vt, attn_mask=mask).transpose(1, 2)
 
 
-def scaled() -> tuple[Call, Call, float, float]:
-    """fp8 against torch._scaled_mm with scales of 1."""
-    kernel = made("gemm_fp8", {})
-    a, b = arg(kernel, 0), arg(kernel, 1)
-    out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device="cuda")
-    one = torch.ones((), device="cuda")
-    kept = torch.empty_like(out)
-
-    def rival() -> None:
-        torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, out=kept)
-
-    ours = lambda: kernel.into([out], a, b)  # noqa: E731
-    flops = 2.0 * a.shape[0] * a.shape[1] * b.shape[0]
-    return ours, rival, flops, error(ours, rival, out, kept)
+def pairs(x: list[Tensor]) -> float:
+    q, k = x[0], x[1]
+    seen = q.shape[1] * k.shape[1] - q.shape[1] * (q.shape[1] - 1) / 2
+    return 4.0 * q.shape[0] * q.shape[2] * q.shape[3] * seen
 
 
-def layernorm() -> tuple[Call, Call, float, float]:
-    kernel = made("layernorm_long", {})
-    x, weight, bias = (arg(kernel, n) for n in range(3))
-    kernel.weights = {"weight": weight, "bias": bias}
-    out = torch.empty_like(x)
-    kept: list[torch.Tensor] = []
-
-    def rival() -> None:
-        kept[:] = [torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)]
-
-    ours = lambda: kernel.into([out], x)  # noqa: E731
-    ours()
-    rival()
-    torch.cuda.synchronize()
-    apart = float((out.float() - kept[0].float()).abs().max() / kept[0].float().abs().max())
-    return ours, rival, 2.0 * x.numel() * x.element_size(), apart
+def rmsnorm(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
 
 
-CASES: dict[str, Callable[[], tuple[Call, Call, float, float]]] = {
-    "gemm_optimal": lambda: gemm("gemm_optimal"),
-    "gemm_own_storer": lambda: gemm("gemm_own_storer"),
-    "gemm_halves": lambda: gemm("gemm_halves"),
-    "gemm_halves_16": lambda: gemm("gemm_halves", GROUP=16),
-    "gemm_halves_8192": lambda: gemm("gemm_halves", M=8192, N=8192, K=8192),
-    "gemm_halves_4096": lambda: gemm("gemm_halves", M=4096, N=4096, K=4096),
-    "gemm_ampere": lambda: gemm("gemm_ampere"),
-    "gemm_rs": lambda: gemm("gemm_rs"),
-    "gemm_fp8": scaled,
-    "flash_attention": lambda: attention("flash_attention"),
-    "flash_attention_pipelined": lambda: attention("flash_attention_pipelined"),
-    "layernorm_long": layernorm,
-    "chain": lambda: rows("chain", lambda x: (x * x + x) * x),
-    "softmax": lambda: rows("softmax", lambda x: torch.softmax(x, -1)),
-    "softmax_cta": lambda: rows("softmax_cta", lambda x: torch.softmax(x, -1)),
-}
-BOTH = ("gemm_optimal", "gemm_own_storer", "gemm_halves", "gemm_fp8")
+def layernorm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def chain(x: Tensor) -> Tensor:
+    return (x * x + x) * x
+
+
+def memory(program: str, rival: Rival, work: Any = through, **consts: object) -> Row:
+    return Row(program, consts, rival, work)
+
+
+ATTENTION = ("tflops", ("eager",))
+LONG = {"ROWS": 8192, "COLS": 16384}
+ROWS: dict[str, Row] = {
+    "gemm": gemm("gemm_halves", 8192, 17408, 5120),
+    "gemm_post": gemm("gemm_optimal", 8192, 17408, 5120),
+    "gemm_own_storer": gemm("gemm_own_storer", 8192, 17408, 5120),
+    "gemm_8192": gemm("gemm_halves", 8192, 8192, 8192),
+    "gemm_4096": gemm("gemm_halves", 4096, 4096, 4096),
+    "gemm_tall": gemm("gemm_halves", 16384, 4096, 4096),
+    "gemm_deep": gemm("gemm_halves", 2048, 2048, 16384),
+    "gemm_wide": gemm("gemm_halves", 4096, 11008, 4096),
+    "gemm_128": gemm("splitk_two_kernels", 128, 7168, 2048, False),
+    "gemm_128_t": gemm("splitk_two_kernels", 128, 7168, 2048, False, True, B_ROWS="n"),
+    "gemm_64": gemm("splitk_two_kernels", 64, 4096, 4096, False, SPLITS=4),
+    "gemm_64_t": gemm("splitk_two_kernels", 64, 4096, 4096, False, True, SPLITS=4, B_ROWS="n"),
+    "gemm_mma_sync": gemm("gemm_ampere", 4096, 4096, 4096, False),
+    "gemm_rs": Row("gemm_rs", {}, torch.matmul, product, "tflops", ("eager",)),
+    "gemm_batched": Row("gemm_batched", {}, torch.matmul, product, "tflops", ("eager",)),
+    "gemm_epilogue": Row("gemm_epilogue", {}, epilogue, product, "tflops"),
+    "gemm_fp8": Row("gemm_fp8", {}, scaled, product, "tflops", ("eager",),
+                    ("interleaved", "sustained")),
+    "gemv_t": Row("gemv", {}, lambda x, w: x @ w.mT, read, "gbps", ("eager",)),
+    "gemv": Row("splitk_reshard", {}, lambda x, w: x @ w, read, "gbps", ("eager",)),
+    "flash_attention": Row("flash_attention", {}, attention, pairs, *ATTENTION),
+    "flash_attention_pipelined": Row("flash_attention_pipelined", {}, attention, pairs, *ATTENTION),
+    "chain": memory("chain", chain),
+    "chain_1g": memory("chain", chain, ROWS=131072, COLS=2048, CTA_ROWS=1024),
+    "rmsnorm_2048": memory("rmsnorm", rmsnorm, ROWS=2048),
+    "rmsnorm_32768": memory("rmsnorm", rmsnorm),
+    "rmsnorm_long": memory("rmsnorm", rmsnorm, **LONG, CTAS=132, THREADS=512, STAGES=6),
+    "layernorm_32768": memory("layernorm", layernorm),
+    "layernorm_long": memory("layernorm", layernorm, **LONG, CTAS=132, THREADS=512, STAGES=6),
+    "layernorm_passes": memory("layernorm_long", layernorm),
+    "softmax_1024": memory("softmax_ring", softmax, ROWS=1024, COLS=4096, THREADS=128),
+    "softmax_4": memory("softmax_grid", softmax),
+    "softmax_2048": memory("softmax", softmax),
+    "softmax_32768": memory("softmax_ring", softmax, ROWS=32768, COLS=4096, CTAS=528,
+                            THREADS=128, STAGES=4),
+    "softmax_long": memory("softmax_ring", softmax),
+    "softmax_cta": memory("softmax_cta", softmax),
+    "transpose": memory("transpose_smem", lambda x: x.mT.contiguous()),
+    "transpose_f32": memory("transpose_swizzled", lambda x: x.mT.contiguous()),
+    "row_sum": memory("row_sum", lambda x: x.sum(-1, dtype=torch.float32), read),
+    "full_sum": memory("full_sum", lambda x: x.sum(dtype=torch.float32)[None], read),
+}  # fmt: skip
+
+
+# Times
 
 
 def timed(call: Call) -> float:
@@ -207,8 +259,17 @@ def sustained(ours: Call, rival: Call) -> tuple[float, float]:
     return statistics.mean(seen[0]), statistics.mean(seen[1])
 
 
+def graphs(ours: Call, rival: Call) -> tuple[float, float]:
+    mine, theirs = interleaved(captured(ours), captured(rival))
+    return mine / GRAPH, theirs / GRAPH
+
+
 def captured(call: Call) -> Call:
-    call()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -217,52 +278,126 @@ def captured(call: Call) -> Call:
     return graph.replay
 
 
-def host(call: Call, calls: int) -> float:
-    """Microseconds of the host for a call whose parameters are packed already."""
+def host(call: Call) -> float:
+    """Microseconds of the host for a call whose parameters are packed already, while the
+    device is idle enough to take each launch."""
+    spent: list[float] = []
+    for _ in range(HOST_CALLS // 10):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(10):
+            call()
+        spent.append((time.perf_counter() - began) / 10 * 1e6)
     torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(calls):
+    return statistics.median(spent)
+
+
+def copy_rate() -> float:
+    """GB/s of a device copy, read and written bytes."""
+    x = torch.randn(COPY_BYTES // 4, device="cuda")
+    y = torch.empty_like(x)
+    us = statistics.median(timed(lambda: y.copy_(x)) for _ in range(20))
+    return 2.0 * COPY_BYTES / us / 1e3
+
+
+def card() -> dict[str, str]:
+    asked = "clocks.sm,clocks.mem,power.draw,temperature.gpu,driver_version"
+    try:
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=20)  # fmt: skip
+        return dict(zip(asked.split(","), done.stdout.strip().split(", "), strict=True))
+    except (OSError, ValueError):
+        return {}
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
+                          text=True)  # fmt: skip
+    return done.stdout.strip() or os.environ.get("COMMIT", "unknown")
+
+
+PROTOCOLS = {"interleaved": interleaved, "sustained": sustained, "graph": graphs}
+
+
+def measured(name: str, row: Row, copy: float) -> list[dict[str, object]]:
+    kernel = callable_of(build(load_source(file_of(row.program), None, row.consts)))
+    inputs, weights, outputs = tensors(kernel)
+    kernel.weights = weights
+    given = [*inputs, *weights.values()]
+    ours = lambda: kernel.into(outputs, *inputs)  # noqa: E731
+    rivals = {"eager": row.rival}
+    if "compiled" in row.forms:
+        torch._dynamo.reset()
+        rivals["compiled"] = torch.compile(row.rival, dynamic=False)
+    ours()
+    want = row.rival(*given).float()
+    torch.cuda.synchronize()
+    got = outputs[0].float().reshape(want.shape)
+    apart = float((got - want).abs().max() / want.abs().max())
+    calls = {k: (lambda f=f: f(*given)) for k, f in rivals.items()}
+    for call in calls.values():
         call()
-    spent = (time.perf_counter() - began) / calls * 1e6
-    torch.cuda.synchronize()
-    return spent
+    work = row.work(given)
+    short = timed(ours) < SHORT or timed(calls["eager"]) < SHORT
+    found: list[dict[str, object]] = []
+    for protocol in ("graph",) if short else row.protocols:
+        timings = {k: PROTOCOLS[protocol](ours, call) for k, call in calls.items()}
+        best = min(timings, key=lambda k: timings[k][1])
+        mine, theirs = timings[best]
+        rate = work / mine / (1e6 if row.unit == "tflops" else 1e3)
+        line: dict[str, object] = {
+            "row": name, "error": f"{apart:.2e}", "host_us": round(host(ours), 2),
+            "protocol": protocol, "us": round(mine, 2), "rival": best,
+            "rival_us": round(theirs, 2), "ratio": round(theirs / mine, 4),
+            row.unit: round(rate, 1),
+        }  # fmt: skip
+        if row.unit == "gbps":
+            line["of_copy"] = round(rate / copy, 3)
+        print(" ".join(f"{k}={v}" for k, v in line.items()), flush=True)
+        found.append(line)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write")
-    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="no compiled rivals")
+    parser.add_argument("rows", nargs="*")
     given = parser.parse_args()
+    names = [n for n in ROWS if not given.rows or any(fnmatch.fnmatch(n, p) for p in given.rows)]
+    if given.list:
+        print("\n".join(names))
+        return
+    began = time.perf_counter()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        jobs = [pool.submit(compiled, ROWS[n].program, ROWS[n].consts) for n in names]
+        for name, job in zip(names, jobs, strict=True):
+            if job.exception() is not None:
+                print(f"row={name} failed={job.exception()}".replace("\n", " ")[:400], flush=True)
+    print(f"built in {time.perf_counter() - began:.1f} s", flush=True)
     torch.manual_seed(random.randrange(1 << 30))
+    before, copy = card(), copy_rate()
+    print(f"copy={copy:.0f} GB/s {before}", flush=True)
     found: list[dict[str, object]] = []
-    for name in given.cases or CASES:
-        ours, rival, work, apart = CASES[name]()
-        is_gemm = name.startswith(("gemm", "flash"))
-        record: dict[str, object] = {
-            "case": name,
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "error": f"{apart:.2e}",
-        }
-        timings = {"interleaved": (ours, rival, interleaved)}
-        if name.startswith(BOTH):
-            timings["sustained"] = (ours, rival, sustained)
-        record["host_us"] = round(host(ours, 20 if is_gemm else 200), 2)
-        if not is_gemm:
-            timings = {"graph": (captured(ours), captured(rival), interleaved)}
-        for protocol, (a, b, way) in timings.items():
-            mine, theirs = way(a, b)
-            if protocol == "graph":
-                mine, theirs = mine / GRAPH, theirs / GRAPH
-            unit = "tflops" if is_gemm else "gbps"
-            rate = work / mine / (1e6 if is_gemm else 1e3)
-            row = {**record, "protocol": protocol, "us": round(mine, 2),
-                   "rival_us": round(theirs, 2), "ratio": round(theirs / mine, 4),
-                   unit: round(rate, 1)}  # fmt: skip
-            print(" ".join(f"{k}={str(v).replace(' ', '_')}" for k, v in row.items()), flush=True)
-            found.append(row)
+    for name in names:
+        row = ROWS[name]
+        if given.eager:
+            row = Row(**{**vars(row), "forms": ("eager",)})
+        try:
+            found += measured(name, row, copy)
+        except Exception as error:
+            print(f"row={name} failed={type(error).__name__}: {error}"[:300], flush=True)
+            if isinstance(error, torch.AcceleratorError):
+                break
+        torch.cuda.empty_cache()
     if given.write:
-        Path(given.write).write_text(json.dumps(found, indent=1) + "\n")
+        record = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit(),
+            "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "copy_gbps": round(copy, 1), "before": before, "after": card(), "rows": found,
+        }  # fmt: skip
+        Path(given.write).write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""CPU programs with matrix instructions: evaluated, and compiled and run, against float64.
+"""CPU programs with matrix instructions: evaluated, compiled and run, and interpreted as TIR,
+each against float64 and the last two against each other.
 
 Where this machine lacks an instruction the program runs on the instruction's model.
 """
@@ -18,7 +19,9 @@ from tilefoundry.build.call import Compiled
 from tilefoundry.build.machine import missing
 from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import evaluate
+from tilefoundry.interpret import POLICIES, run_program
 from tilefoundry.lang.load import load_source
+from tilefoundry.lower.finalize import finalize
 from tilefoundry.ops.base import torch_dtype
 
 PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
@@ -27,15 +30,26 @@ CASES = [
     ("gemm_avx512", {}),
     ("gemm_avx512", {"M": 1, "N": 1, "K": 1}),
     ("gemm_avx512", {"M": 100, "N": 111, "K": 122, "KC": 61, "STRIPS": 1}),
+    ("gemm_avx512", {"M": 29, "N": 33, "K": 7, "KC": 7, "STRIPS": 1, "CORES": 1}),
     ("gemm_bf16", {}),
+    ("gemm_bf16", {"M": 28, "N": 32, "K": 2}),
     ("gemm_int8", {}),
+    ("gemm_int8", {"M": 28, "N": 32, "K": 4, "CORES": 1}),
     ("gemm_amx", {}),
+    ("gemm_amx", {"M": 32, "K": 32, "KC": 32}),
     ("gemv", {}),
     ("gemv", {"N": 4, "K": 32, "CORES": 1}),
     ("bmm_gelu", {}),
+    ("bmm_gelu", {"B": 1, "M": 7, "N": 32, "K": 1}),
     ("conv3x3", {}),
+    ("conv3x3", {"H": 3, "W": 14, "C": 5, "F": 32, "CORES": 1}),
     ("projection_amx", {}),
+    ("projection_amx", {"M": 32, "N": 64, "K": 8}),
 ]
+EXACT = {
+    "gemm_avx2", "gemm_avx512", "gemm_bf16", "gemm_int8", "gemm_amx", "conv3x3", "projection_amx"
+}  # fmt: skip
+"""Programs that only move, multiply and add in an order that instructions state."""
 
 
 def loaded(name, consts):
@@ -94,16 +108,28 @@ def test_the_model_gives_the_instruction_s_bits(name):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("name", sorted(REFERENCES))
-def test_the_evaluator_agrees(name):
-    found = loaded(name, {})
+@pytest.mark.parametrize(("name", "consts"), CASES, ids=str)
+def test_the_evaluator_agrees(name, consts):
+    found = loaded(name, consts)
     entry = found.module.funcs[found.module.entry]
     given = drawn({p.name: p.tensor for p in entry.params})
     weights = {n: given[n] for n in entry.weights}
     args = [given[p.name] for p in entry.params if p.name not in entry.weights]
     outs = evaluate(found.module, found.module.entry, args, weights)
-    for out, want in zip(outs, REFERENCES[name](given, constants(name, {})), strict=True):
+    for out, want in zip(outs, REFERENCES[name](given, constants(name, consts)), strict=True):
         assert not misses(out, want)
+
+
+@pytest.mark.parametrize(("name", "consts"), CASES, ids=str)
+def test_the_interpreter_gives_the_compiled_program_s_bits(name, consts):
+    found = loaded(name, consts)
+    given, outs = run(found, lacks(found))
+    policy = POLICIES[CASES.index((name, consts)) % len(POLICIES)]
+    seen = run_program(finalize(found)[0], given, policy=policy, seed=len(name))
+    assert [str(r) for r in seen.reports] == []
+    wanted = REFERENCES[name](given, constants(name, consts))
+    for out, mine, want in zip(outs, seen.outputs, wanted, strict=True):
+        assert torch.equal(out, mine) if name in EXACT else not misses(mine, want)
 
 
 BROKEN = [

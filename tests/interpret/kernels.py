@@ -1,4 +1,4 @@
-"""Small kernels for the interpreter's tests: one CTA level, one thread level."""
+"""Small kernels for the interpreter's tests: one outer level, one inner level."""
 
 from tilefoundry.ir.dtype import F32
 from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, narrow
@@ -12,29 +12,35 @@ LEVELS = ("gpu", "cluster", "cta", "thread")
 class Block:
     """A grid of ``ctas`` blocks of ``threads``; collects buffers, gives scopes."""
 
-    def __init__(self, threads, ctas=1, clusters=None):
-        topologies = [Topology("cta", ctas), Topology("thread", threads)]
-        axes = arrange("cta", (ctas,), ("block",))
+    outer, inner = "cta", "thread"
+
+    def __init__(self, threads, ctas=1, clusters=None, target="nvidia.h200_sxm"):
+        self.target = load_target(target)
+        self.levels = self.target.levels
+        topologies = [Topology(self.outer, ctas), Topology(self.inner, threads)]
+        axes = arrange(self.outer, (ctas,), ("block",))
         if clusters is not None:
             topologies.insert(0, Topology("cluster", clusters))
             axes = (*arrange("cluster", (clusters,), ("cluster",)), *axes)
         self.topologies = tuple(topologies)
         sizes = tuple((t.level, t.size) for t in topologies)
         self.grid = Mesh(axes, sizes)
-        self.block = Mesh(arrange("thread", (threads,), ("t",)), sizes)
-        self.mesh = enter(self.grid, self.block, LEVELS)
+        self.block = Mesh(arrange(self.inner, (threads,), ("t",)), sizes)
+        self.mesh = enter(self.grid, self.block, self.levels)
         self.buffers, self.params, self.barriers = [], [], []
         self.top = 0
 
     def scope(self, start, stop, *body):
         """Threads start..stop-1 execute ``body``."""
         own = narrow(self.block, (slice(start, stop),))
-        return With(own, enter(self.mesh, own, LEVELS), "part", body, f"threads[{start}:{stop}]")
+        return With(
+            own, enter(self.mesh, own, self.levels), "part", body, f"threads[{start}:{stop}]"
+        )
 
     def arranged(self, shape, names, *body, strides=None):
         """All threads in a mesh of ``shape`` execute ``body(mesh)``."""
-        own = Mesh(arrange("thread", shape, names, strides), self.block.sizes)
-        mesh = enter(self.mesh, own, LEVELS)
+        own = Mesh(arrange(self.inner, shape, names, strides), self.block.sizes)
+        mesh = enter(self.mesh, own, self.levels)
         return With(own, mesh, "arranged", tuple(s for f in body for s in f(mesh)))
 
     def param(self, name, shape, dtype=F32, role="in"):
@@ -76,9 +82,24 @@ class Block:
             end = max(end, barrier.offset + 8 * barrier.slots)
         return PrimFunc(
             "kernel", tuple(self.params), tuple(self.buffers), tuple(self.barriers),
-            (With(self.grid, self.grid, "grid", (inner,)),), load_target("nvidia.h200_sxm"),
+            (With(self.grid, self.grid, "grid", (inner,)),), self.target,
             self.topologies, shared_bytes=end,
         )  # fmt: skip
+
+
+class Cores(Block):
+    """``cores`` cores of ``lanes`` lanes each, which go in step."""
+
+    outer, inner = "core", "lane"
+
+    def __init__(self, lanes, cores=1, target="intel.xeon_amx"):
+        super().__init__(lanes, cores, target=target)
+
+    def file(self, name, shape, dtype=F32, at=0, layout=None):
+        """A buffer in the core's tile registers, from byte ``at`` on."""
+        found = Buffer(name, shape, dtype, "tmem", layout, offsets=(at,), align=1024)
+        self.buffers.append(found)
+        return found
 
 
 def copy(source, target, instr="copy", **attrs):

@@ -54,11 +54,3 @@ def test_an_execution_that_finds_something_is_refused(faulty, monkeypatch):
     (diag,) = refused.value.diags
     assert diag.code == "lowered-report"
     assert diag.fields["kind"] in ("race", "overwritten-slot", "uninitialised")
-
-
-@pytest.mark.parametrize("name", ["gemm_avx2", "gemm_amx"])
-def test_matrix_instructions_of_lanes_are_not_executed(name):
-    loaded = load_source(f"tests/programs_cpu/{name}.py", None, {})
-    with pytest.raises(Refusal) as refused:
-        lowered.Interpreted(loaded)
-    assert {d.code for d in refused.value.diags} == {"lowered-lanes"}

@@ -21,6 +21,8 @@ from tilefoundry.ir.types import TensorType
 from tilefoundry.ops import find
 from tilefoundry.ops.base import Op, torch_dtype
 from tilefoundry.ops.signature import Attr
+from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Issue, View
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from tilefoundry.interpret.warp import Warp
 
 Steps = Iterator[Callable[[], bool]]
-COPIES = frozenset(["copy", "copy_async", "copy_async_tensor", "copy_async_bulk"])
-MATRIX = frozenset(["ldmatrix", "stmatrix"])
 
 
 def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
@@ -98,10 +98,11 @@ def compute(warp: Warp, stmt: Issue, lanes: int, values: list[torch.Tensor], pla
             target: View) -> torch.Tensor:  # fmt: skip
     """The written values, one per item."""
     dtype = torch_dtype(target.dtype)
+    contract = contract_at(stmt.instr)
     name = stmt.attrs.get("op", stmt.instr)
-    if stmt.instr == "fill":
+    if name == "fill":
         return values[0].to(dtype).expand(plan.count)
-    if stmt.instr in COPIES or stmt.instr in MATRIX:
+    if isinstance(contract, CopyInstr):
         return values[0].to(dtype)
     if stmt.instr == "arange":
         start, step = (

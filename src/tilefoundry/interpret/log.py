@@ -59,12 +59,15 @@ class Reach:
         return distinct((at[:, None] + np.arange(wide)).ravel())
 
 
+def apart(a: Reach, b: Reach) -> bool:
+    """The boxes around two reaches of one buffer do not meet."""
+    (alo, ahi), (blo, bhi) = a.box, b.box
+    return bool(np.any(ahi < blo) or np.any(bhi < alo))
+
+
 def meeting(a: Reach, b: Reach) -> tuple[Any, Any] | None:
     """Pairs of threads (of a, of b) that touch one element, None if none do."""
-    if not len(a.element) or not len(b.element):
-        return None
-    (alo, ahi), (blo, bhi) = a.box, b.box
-    if np.any(ahi < blo) or np.any(bhi < alo):
+    if not len(a.element) or not len(b.element) or apart(a, b):
         return None
     ae, at = a.pairs
     be, bt = b.pairs
@@ -158,7 +161,7 @@ class Log:
         if buffer not in self.places.written or not len(record.reach.element):
             return twins
         record.slot = slot
-        shared = buffer.storage == "smem"
+        shared = buffer.storage in self.places.addressed
         here = record.cta if shared else -1
         for other, n in ((buffer, slot), *(self._aliased(buffer, slot) if shared else ())):
             key = (here, other, n)
@@ -191,12 +194,14 @@ class Log:
         """Strike what ``new`` overwrites from ``old``; True if nothing is left."""
         cache = self.places.cache
         if same:
+            if apart(old.reach, new.reach):
+                return False
             key = ("covers", old.reach, new.reach)
         else:
             key = ("covers", old.reach, old.slot, new.reach, new.slot)
         if key not in cache:
             if same:
-                cache[key] = np.isin(old.reach.elements, new.reach.elements)
+                cache[key] = np.isin(old.reach.elements, new.reach.elements, assume_unique=True)
             else:
                 at = self.places.address(old.reach.buffer)[old.reach.elements]
                 at = at + old.reach.buffer.offsets[old.slot]
@@ -241,7 +246,7 @@ class Log:
             if bad.any():
                 late = old.base + theirs[bad]
                 unfenced = bool(actor.proxy and old.epoch and np.all(clock.seen[late] >= old.epoch))
-                self._report(old, new, theirs[bad], unfenced, clock)
+                self.unordered(old, new, theirs[bad], unfenced, clock)
                 break
         return False
 
@@ -274,7 +279,9 @@ class Log:
             cache[key] = meeting(old.reach, new.reach)
         return cache[key]
 
-    def _report(self, old: Record, new: Record, theirs: Any, unfenced: bool, clock: Clock) -> None:
+    def unordered(self, old: Record, new: Record, theirs: Any, unfenced: bool,
+                  clock: Clock) -> None:  # fmt: skip
+        """Reports two accesses, the first by threads ``theirs``, without an edge between."""
         buffer = new.reach.buffer
         what = f"{old.reach.buffer.name}"
         if old.reach.buffer.slots > 1:

@@ -10,6 +10,7 @@ import torch
 from tilefoundry.interpret.barrier import MBarrier, Meeting
 from tilefoundry.interpret.clock import nothing
 from tilefoundry.interpret.engine import Work
+from tilefoundry.interpret.in_step import InStep
 from tilefoundry.interpret.kernel import Kernel
 from tilefoundry.interpret.log import Log
 from tilefoundry.interpret.memory import Memory
@@ -28,7 +29,7 @@ class Machine:
         self.units = kernel.units
         self.max_steps = max_steps
         self.memory = Memory(kernel.func, kernel.places, tensors, reports)
-        self.log = Log(kernel.places, reports)
+        self.log = (InStep if self.units.in_step else Log)(kernel.places, reports)
         self.start = nothing(self.units.ctas * self.units.threads)
         self.mbarriers: dict[tuple[int, Barrier, int], MBarrier] = {}
         self.meetings: dict[Any, Meeting] = {}

@@ -1,5 +1,5 @@
-"""The memories of one execution: bytes of shared memory per CTA, registers per thread,
-device tensors; and for each element whether anybody wrote it."""
+"""The memories of one execution: bytes of shared memory and of register files per CTA (core),
+registers per thread, device tensors; and for each element who wrote it, if anybody did."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from tilefoundry.interpret.log import Reach
-from tilefoundry.interpret.place import Places
+from tilefoundry.interpret.place import DEVICE, REGISTERS, SHARED, Places
 from tilefoundry.interpret.report import Access, Report, Reports, describe, ranges
 from tilefoundry.ops.base import torch_dtype
 from tilefoundry.tir.program import Buffer, Issue, PrimFunc, View
 
-FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
+EACH = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+"""Words with 1 in every byte."""
 WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -48,16 +49,16 @@ class Memory:
         self.filled: dict[Any, Any] = {
             b: np.full(t.numel(), b.role == "in") for b, t in self.tensors.items()
         }
-        size = func.shared_bytes
+        sizes = dict.fromkeys(places.addressed, 0)
         for buffer in places.used:
-            if buffer.storage == "smem" and buffer.offsets:
-                wide = buffer.dtype.bits // 8
-                top = int(places.address(buffer).max(initial=0)) + wide
-                size = max(size, *(at + top for at in buffer.offsets))
-        size = -(-size // 16) * 16
+            if buffer.storage in sizes and buffer.offsets:
+                top = max(buffer.offsets) + self._top(buffer)
+                sizes[buffer.storage] = max(sizes[buffer.storage], top)
         ctas = places.units.ctas
-        self.shared = torch.full((ctas, size), 0xFF, dtype=torch.uint8)
-        self.touched = np.zeros((ctas, size), np.uint8)
+        shapes = {x: (ctas, -(-size // 16) * 16) for x, size in sizes.items()}
+        self.bytes = {x: torch.full(at, 0xFF, dtype=torch.uint8) for x, at in shapes.items()}
+        self.writer = {x: np.zeros(at, np.uint8) for x, at in shapes.items()}
+        """By storage: the number of the buffer through which each byte was written, or 0."""
         self.registers: dict[tuple[int, Buffer], torch.Tensor] = {}
 
     def file(self, cta: int, buffer: Buffer) -> tuple[torch.Tensor, Any]:
@@ -75,10 +76,10 @@ class Memory:
         found = reach.spots.get(slot)
         if found is None:
             buffer = reach.buffer
-            if buffer.storage == "rmem":
+            if buffer.storage == REGISTERS:
                 held = self.places.held(buffer)
                 at = reach.thread * held.count + held.register[reach.element]
-            elif buffer.storage == "smem":
+            elif buffer.storage != DEVICE:
                 wide = buffer.dtype.bits // 8
                 at = (self.places.address(buffer)[reach.element] + buffer.offsets[slot]) // wide
             else:
@@ -89,13 +90,14 @@ class Memory:
 
     def _storage(self, cta: int, buffer: Buffer) -> tuple[torch.Tensor, Any, Any]:
         """(values, marks, mark of a written element) of where a buffer lies."""
-        if buffer.storage == "rmem":
+        if buffer.storage == REGISTERS:
             values, marks = self.file(cta, buffer)
             return values, marks, True
-        if buffer.storage == "smem":
+        if buffer.storage != DEVICE:
             wide = buffer.dtype.bits // 8
-            values = self.shared[cta].view(torch_dtype(buffer.dtype))
-            return values, self.touched[cta].view(WORDS[wide]), FULL[wide]
+            values = self.bytes[buffer.storage][cta].view(torch_dtype(buffer.dtype))
+            marks = self.writer[buffer.storage][cta].view(WORDS[wide])
+            return values, marks, EACH[wide] * self.places.numbers[buffer]
         return self.tensors[buffer], self.filled[buffer], True
 
     def read(self, cta: int, slot: int, side: Side, issue: Issue) -> torch.Tensor:
@@ -106,7 +108,7 @@ class Memory:
         got = values[index]
         written = marks[at] == mark
         if not written.all():
-            self._unwritten(cta, slot, side.reach, issue, ~written)
+            self._unwritten(cta, slot, side.reach, issue, ~written, marks[at])
         if side.where is None:
             return got
         out = torch.full((side.count,), side.view.fill or 0, dtype=got.dtype)
@@ -139,19 +141,22 @@ class Memory:
             return bits_equal(storage[index[keep]], given[keep])
         return bits_equal(storage[index], given)
 
-    def _unwritten(self, cta: int, slot: int, reach: Reach, issue: Issue, bad: Any) -> None:
+    def _unwritten(self, cta: int, slot: int, reach: Reach, issue: Issue, bad: Any,
+                   marks: Any) -> None:  # fmt: skip
+        """Reads of what nobody wrote, or of what was written through another buffer since."""
         buffer = reach.buffer
+        lost = [] if buffer.storage in (DEVICE, REGISTERS) else np.flatnonzero(bad & (marks != 0))
+        if len(lost):
+            bad = np.isin(np.arange(len(bad)), lost)
+        kind, what = ("overlap", "whose bytes ") if len(lost) else ("uninitialised", "that ")
         first = int(reach.element[bad][0])
         at = tuple(int(x) for x in np.unravel_index(first, buffer.shape)) if buffer.shape else ()
         thread = np.broadcast_to(reach.thread, reach.element.shape)[bad]
         where = f" slot {slot}" if buffer.slots > 1 else ""
         who = f"{ranges(thread.tolist())} of CTA {cta}"
-        says = (
-            f"{describe(issue)} reads {buffer.name}{where} {list(at)} that nobody wrote, by {who}"
-        )
-        report = Report(
-            "uninitialised", says, second=Access(issue, who, issue.span), buffer=buffer.name
-        )
+        ending = what + (self._others(buffer, slot) if len(lost) else "nobody wrote")
+        says = f"{describe(issue)} reads {buffer.name}{where} {list(at)} {ending}, by {who}"
+        report = Report(kind, says, second=Access(issue, who, issue.span), buffer=buffer.name)
         self.reports.add(report, (issue,))
 
     def close(self) -> None:
@@ -165,6 +170,20 @@ class Memory:
                     f"{int((~marks).sum())} elements of {buffer.name} are never written, {at} first"
                 )
                 self.reports.add(Report("uninitialised", says, buffer=buffer.name))
+
+    def _top(self, buffer: Buffer) -> int:
+        """Bytes that one slot spans."""
+        return int(self.places.address(buffer).max(initial=0)) + buffer.dtype.bits // 8
+
+    def _others(self, buffer: Buffer, slot: int) -> str:
+        """The buffers that share bytes with a slot, as who overwrote it."""
+        lo, top = buffer.offsets[slot], buffer.offsets[slot] + self._top(buffer)
+        names = [
+            b.name for b in self.places.used
+            if b is not buffer and b.storage == buffer.storage
+            and any(at < top and lo < at + self._top(b) for at in b.offsets)
+        ]  # fmt: skip
+        return f"a write of {' or '.join(names)} replaced"
 
     def layout(self) -> None:
         """Reports storage of barriers that buffers share or that leaves the allocation."""
@@ -183,24 +202,29 @@ class Memory:
                     says = f"barriers {names[0]} and {names[1]} share bytes"
                     self.reports.add(Report("overlap", says), names)
             for buffer in self.places.used:
-                if buffer.storage != "smem":
+                if buffer.storage != SHARED:
                     continue
-                top = int(self.places.address(buffer).max(initial=0)) + buffer.dtype.bits // 8
-                if any(at < hi and lo < at + top for at in buffer.offsets):
+                if any(at < hi and lo < at + self._top(buffer) for at in buffer.offsets):
                     says = f"{buffer.name} lies over barrier {barrier.name}"
                     self.reports.add(Report("overlap", says, buffer=buffer.name), (barrier,))
         for buffer in self.places.used:
-            if buffer.storage == "smem":
-                top = int(self.places.address(buffer).max(initial=0)) + buffer.dtype.bits // 8
+            if buffer.storage in self.places.addressed:
+                top, limit = self._top(buffer), self._limit(buffer.storage)
                 if any(at % buffer.align for at in buffer.offsets):
                     says = f"{buffer.name} is not aligned to {buffer.align} bytes"
                     self.reports.add(Report("overlap", says, buffer=buffer.name), ("align",))
-                if any(at + top > self.func.shared_bytes for at in buffer.offsets):
-                    says = (
-                        f"{buffer.name} leaves the {self.func.shared_bytes} bytes of shared memory"
-                    )
+                if limit is not None and any(at + top > limit for at in buffer.offsets):
+                    says = f"{buffer.name} leaves the {limit} bytes of {buffer.storage}"
                     self.reports.add(Report("bounds", says, buffer=buffer.name))
                 assert len(buffer.offsets) == buffer.slots, buffer.name
+
+    def _limit(self, storage: str) -> int | None:
+        """Bytes that buffers may lie in: those that the kernel asks for, of a register file all
+        that there are."""
+        if storage == SHARED:
+            return self.func.shared_bytes
+        capacity = self.func.target.storages[storage].capacity.value
+        return None if capacity is None else int(capacity)
 
 
 def bits_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

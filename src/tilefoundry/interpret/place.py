@@ -17,6 +17,8 @@ from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.program import Buffer, Issue, PrimFunc, View, views, walk
 
+WARP = 32
+SHARED, DEVICE, REGISTERS = "smem", "gmem", "rmem"
 Values = Mapping[Sym, Any]
 """Symbols to integers, or to one integer per lane (shape (lanes, 1))."""
 
@@ -57,7 +59,8 @@ def distinct(x: Any) -> Any:
 
 class Units:
     """The units of a kernel: CTAs (all levels but the innermost) of ``threads`` threads in
-    warps of ``width``."""
+    warps of ``width``. Where a target's innermost units go in step (``in_step``), an outer one,
+    such as a core, has one warp: all its lanes."""
 
     def __init__(self, func: PrimFunc) -> None:
         sizes = {t.level: t.size for t in func.topologies}
@@ -65,7 +68,8 @@ class Units:
         self.outer = [t.level for t in func.topologies if t.level != self.level]
         self.threads = sizes.get(self.level, 1)
         self.ctas = prod(sizes[level] for level in self.outer)
-        self.width = 32 if self.level == "thread" else 1
+        self.in_step: bool = func.target.in_step
+        self.width = self.threads if self.in_step else WARP
         self.warps = -(-self.threads // self.width)
         grid = np.indices(tuple(sizes[x] for x in self.outer) or (1,)).reshape(
             max(1, len(self.outer)), -1
@@ -251,6 +255,18 @@ class Places:
             inside = np.broadcast_to(inside, element.shape)
             element = np.where(inside, element, 0)
         return element, inside
+
+    @cached_property
+    def addressed(self) -> tuple[str, ...]:
+        """Storages of which each CTA (core) has bytes that buffers have offsets in: shared
+        memory, and register files whose tiles or rows instructions name."""
+        own = (b.storage for b in self.used if b.storage not in (DEVICE, REGISTERS))
+        return tuple(dict.fromkeys(own))
+
+    @cached_property
+    def numbers(self) -> dict[Buffer, int]:
+        """Numbers from 1 to 255 that tell buffers apart, by what wrote a byte."""
+        return {b: n % 255 + 1 for n, b in enumerate(self.used)}
 
     @cached_property
     def written(self) -> frozenset[Buffer]:

@@ -1,4 +1,5 @@
-"""Matrix products: by a warp at once (mma.sync), or by a warpgroup's tensor core (wgmma).
+"""Matrix products: by a warp at once (mma.sync), or by a warpgroup's tensor core (wgmma);
+those of units that add alone are in ``sums.py``.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": operands in shared memory are
 read in the asynchronous proxy until the group retires; accumulator and register operands
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tilefoundry.interpret import sums
 from tilefoundry.interpret.clock import Clock
 from tilefoundry.interpret.log import Actor, Record
 from tilefoundry.interpret.memory import Side
@@ -135,6 +137,9 @@ def multiply(a: torch.Tensor, b: torch.Tensor, old: torch.Tensor | None) -> torc
 
 def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
     atom = atom_of(stmt)
+    if atom.sums is not None:
+        sums.execute(warp, stmt, atom, lanes, mesh)
+        return
     units = warp.machine.units
     warps = max(1, atom.execution_mesh.units // units.width)
     first = warp.index // warps * warps

@@ -9,22 +9,10 @@ from tilefoundry.diag import refuse
 from tilefoundry.interpret.run import run_program
 from tilefoundry.lang.load import Loaded
 from tilefoundry.lower.finalize import finalize
-from tilefoundry.targets.instructions import TILED
-from tilefoundry.tir.program import Issue, PrimFunc, views, walk
 
 ORDERS = (("round-robin", 0), ("lagging-engines", 0), ("random", 1))
 """Policies of the interpreter and their seeds: one fair, one in which engines act as late as
 they may, one at random."""
-
-
-def executes(kernel: PrimFunc, issue: Issue) -> bool:
-    """The interpreter executes threads; of units that go in step, such as the lanes of a
-    core, only what each does alone."""
-    level = kernel.target.levels[-1]
-    if level == "thread":
-        return True
-    files = {v.storage for v in views(issue)} - {"gmem", "smem", "rmem"}
-    return issue.instr != TILED and not files
 
 
 class Interpreted:
@@ -32,10 +20,6 @@ class Interpreted:
 
     def __init__(self, loaded: Loaded) -> None:
         self.program, _ = finalize(loaded)
-        for kernel in self.program.kernels.values():
-            for stmt, _ in walk(kernel.body):
-                if isinstance(stmt, Issue) and not executes(kernel, stmt):
-                    refuse("lowered-lanes", stmt.span or kernel.span, instr=f"T.{stmt.instr}")
         self.weights: Mapping[str, Any] = {}
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

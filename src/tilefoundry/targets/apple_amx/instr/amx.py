@@ -21,6 +21,7 @@ from tilefoundry.targets.contract import (
 )
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.rows import rows_plan
+from tilefoundry.targets.contract.sums import FMA
 from tilefoundry.targets.contract.unit import UnitInstr
 
 CORSIX = "corsix/amx, public reverse engineering"
@@ -46,6 +47,7 @@ def _atom(path: str, n: int, dtype: str, sums: SwitchPattern | TensorPattern, ac
         C=sums,
         parameters=(ParamDef("dtype", (OneOf("dtype", (dtype,)),)), acc),
         rank=rank,
+        sums=FMA,
         source=f"{CORSIX}, fma.md and RegisterFile.md",
         resources=("X and Y: 8 rows of 64 bytes each; Z: 64 rows of 64 bytes",),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -19,10 +21,12 @@ from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.matrix import bit_terms
 from tilefoundry.targets.cuda.emit.memory import bits_in
 from tilefoundry.targets.cuda.emit.text import cuda_dim, fit
+from tilefoundry.tir.program import Issue, walk
 
 needs_nvcc = pytest.mark.skipif(
     not (shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")), reason="needs nvcc"
 )
+CUOBJDUMP = shutil.which("cuobjdump") or shutil.which("/usr/local/cuda/bin/cuobjdump")
 GOLDEN = ("gemm_optimal", "softmax", "flash_attention")
 
 
@@ -39,19 +43,64 @@ def test_the_source_is_known(name, golden):
     golden(f"{name}.cu", next(iter(source.readable.values())))
 
 
-@needs_nvcc
-def test_every_program_is_assembled_and_nothing_spills(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path_factory.mktemp("home")))
+@pytest.fixture(scope="module")
+def assembled(tmp_path_factory):
+    """Every program at its own size, those of two sizes at the other one as well."""
     programs = {**{n: program(n, own=True) for n in REFERENCES}, **{
         c: program(c) for c in EVALUATE if "@" in c}}  # fmt: skip
-    with ThreadPoolExecutor(2) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setenv("TILEFOUNDRY_HOME", str(tmp_path_factory.mktemp("home")))
         made = dict(zip(programs, pool.map(build_program, programs.values()), strict=True))
-    for name, built in made.items():
+    return {name: (programs[name], built) for name, built in made.items()}
+
+
+@needs_nvcc
+def test_every_program_is_assembled_and_nothing_spills(assembled):
+    for name, (_, built) in assembled.items():
         for kernel in built.kernels:
             assert kernel["spill_bytes"] == 0, name
             assert kernel["stack_bytes"] == 0, name
             assert "finding" not in kernel, name
             assert kernel["registers"] * kernel["threads"] <= 65536, name
+
+
+MACHINE = {
+    ("copy_async_tensor", "smem"): "UTMALDG",
+    ("copy_async_tensor", "gmem"): "UTMASTG",
+    ("copy_async_bulk", "smem"): "UBLKCP",
+    ("copy_async", "smem"): "LDGSTS",
+    ("ldmatrix", "rmem"): "LDSM",
+    ("T.cuda.sm80.Mma", "rmem"): "HMMA",
+    ("T.cuda.sm90.Wgmma", "rmem"): "GMMA",
+}
+"""What an instruction of a schedule is in the machine's own language."""
+
+
+def scheduled(made):
+    """The machine's instructions that a program's schedule says."""
+    out = set()
+    for kernel in made.kernels.values():
+        for stmt, _ in walk(kernel.body):
+            if isinstance(stmt, Issue) and stmt.writes:
+                atom = stmt.attrs.get("atom")
+                path = stmt.instr if atom is None else f"T.{atom.path}"
+                out.add(MACHINE.get((path, stmt.writes[0].storage)))
+    return out - {None}
+
+
+@needs_nvcc
+@pytest.mark.skipif(CUOBJDUMP is None, reason="needs cuobjdump")
+def test_the_machine_does_what_the_schedule_says(assembled):
+    seen = set()
+    for name, (made, built) in assembled.items():
+        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        wanted = scheduled(made)
+        seen |= wanted
+        assert all(x in done.stdout for x in wanted), (name, wanted)
+        assert not re.search(r"\b(LDL|STL)\b", done.stdout), name
+        assert ("GMMA" in done.stdout) == ("GMMA" in wanted), name
+    assert seen == set(MACHINE.values())
 
 
 @needs_nvcc

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from programs.sizes import EVALUATE, path
-from tilefoundry.build import Built
+from tilefoundry.build import Built, build
 from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
-from tilefoundry.targets.cuda.host import call, driver
+from tilefoundry.targets.cuda.host import call, compiler, driver
 
 
 def test_without_a_driver(monkeypatch):
@@ -25,6 +25,26 @@ def test_without_a_driver(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(Refusal, match="build-driver"):
         driver.library()
+
+
+@pytest.mark.parametrize("case", ["chain", "gemm_optimal", "rmsnorm_quant"])
+def test_nvrtc_compiles_what_nvcc_does(case, tmp_path, monkeypatch):
+    """Where NVRTC is installed (torch's CUDA wheels bring it), it is enough."""
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path))
+    monkeypatch.setenv("NVCC", str(tmp_path / "no-nvcc"))
+    compiler.compiler.cache_clear()
+    try:
+        path_, version = compiler.compiler()
+    except Refusal:
+        pytest.skip("needs NVRTC")
+    finally:
+        compiler.compiler.cache_clear()
+    assert "NVRTC" in version
+    monkeypatch.setattr(compiler, "compiler", lambda: (path_, version))
+    built = build(load_source(path(case), None, EVALUATE[case]))
+    assert built.library.read_bytes()[:4] == b"\x7fELF"
+    for kernel in built.kernels:
+        assert kernel["registers"] > 0 and kernel["spill_bytes"] == 0
 
 
 class Driver:

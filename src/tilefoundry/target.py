@@ -80,3 +80,16 @@ class AmxTarget(TargetRef):
 
     id: str = "apple.m2_pro"
     family = "apple_amx"
+
+
+RECORDS: tuple[type[TargetRef], ...] = (CudaTarget, X86Target, CpuTarget, AmxTarget)
+"""The records for hardware of one kind; a narrower one before a wider one."""
+
+
+def record_of(target: Target) -> TargetRef:
+    """How an author names the target: by the narrowest record that is for it."""
+    fits = (
+        r for r in RECORDS
+        if r.family == target.family and r.capability in (None, *target.capabilities)
+    )  # fmt: skip
+    return next(fits, AnyTarget)(target.id)

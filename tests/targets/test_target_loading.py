@@ -9,7 +9,7 @@ from target_box import BOX, spoiled
 
 from process import environment
 from tilefoundry.diag import Refusal, Span
-from tilefoundry.target import AmxTarget, AnyTarget, CpuTarget, CudaTarget, X86Target
+from tilefoundry.target import AmxTarget, AnyTarget, CpuTarget, CudaTarget, X86Target, record_of
 from tilefoundry.targets import folder, load, load_architecture, load_target
 from tilefoundry.targets.load import documents, find_document
 
@@ -222,3 +222,19 @@ def test_packages_are_asked_last(package, monkeypatch, home):
     load_target("acme.box")
     with pytest.raises(AssertionError):
         load_target("acme.npu")
+
+
+@pytest.mark.parametrize(
+    ("id", "record"),
+    [
+        ("nvidia.h200_sxm", CudaTarget),
+        ("cpu.generic", CpuTarget),
+        ("x86_64.generic", X86Target),
+        ("amd.epyc_avx512", X86Target),
+        ("apple.m2_pro", AmxTarget),
+    ],
+)
+def test_a_target_is_named_by_the_narrowest_record(id, record):
+    named = record_of(load_target(id))
+    assert named == record(id)
+    assert named.load() is load_target(id)

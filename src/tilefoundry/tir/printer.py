@@ -13,7 +13,7 @@ from typing import Any
 from tilefoundry.diag import Span
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.lang.spelling import Bound, tuple_text
-from tilefoundry.target import AmxTarget, AnyTarget, CpuTarget, CudaTarget, TargetRef
+from tilefoundry.target import TargetRef, record_of
 from tilefoundry.tir.forms import COMMENTED, DECLARATIONS, DEFAULTS, KINDS, SYNCS
 from tilefoundry.tir.naming import fresh, named, ring_name
 from tilefoundry.tir.placement import Placed, place_buffers
@@ -34,7 +34,6 @@ from tilefoundry.tir.spelling import TirPlace
 
 WIDTH = 100
 INDENT = "    "
-TARGETS = {t.family: t for t in (CudaTarget, CpuTarget, AmxTarget)}
 
 
 def print_func(func: PrimFunc) -> str:
@@ -84,7 +83,7 @@ def target_ref(target: Any) -> TargetRef:
     """The target as an author names it."""
     if isinstance(target, TargetRef):
         return target
-    return TARGETS.get(target.family, AnyTarget)(target.id)
+    return record_of(target)
 
 
 def _same_steps(program: Program, func: PrimFunc) -> Program | None:

@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.lang.decl import FuncDecl, ModuleDecl, ModuleList, declaration, is_module
@@ -25,22 +25,53 @@ C = TypeVar("C", bound=type)
 @dataclass(frozen=True, eq=False)
 class TwinDecl:
     """A twin as declared on class ``cls``: the module it implements, its children, and the
-    weights that each function names in its own signature."""
+    weights that each function names in its own signature.
+
+    ``in_place``: for each function, which input's memory holds which output, by its number.
+    ``static``: functions whose results are buffers that the next call writes again.
+    """
 
     cls: type
     module: type
     children: Mapping[str, type | ModuleList]
     named_weights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_place: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    static: frozenset[str] = frozenset()
 
 
-def runtime_func(fn: F) -> F:
+@overload
+def runtime_func(fn: F, /) -> F: ...
+@overload
+def runtime_func(
+    *, in_place: Mapping[str, int] | None = None, static: bool = False
+) -> Callable[[F], F]: ...
+def runtime_func(
+    fn: Any = None, /, *, in_place: Mapping[str, int] | None = None, static: bool = False
+) -> Any:
     """Decorator: the method implements the module's function of the same name.
 
     It takes ``self`` and the function's tensors in order; weights (``ConstTensor``) may be
-    named too and are then passed by keyword.
+    named too and are then passed by keyword. It returns new tensors, unless it says
+    otherwise: ``in_place={"cache": 0}``, output 0 is the memory of the input ``cache``, which
+    it overwrites; ``static=True``, the outputs are buffers that the next call writes again
+    (those of a captured CUDA graph, say).
     """
-    fn.__tilefoundry_runtime__ = True  # type: ignore[attr-defined]
+    if fn is None:
+        return lambda fn: _marked(fn, dict(in_place or {}), static)
+    return _marked(fn, {}, False)
+
+
+def _marked(fn: F, in_place: Mapping[str, int], static: bool) -> F:
+    fn.__tilefoundry_runtime__ = RuntimeMark(in_place, static)  # type: ignore[attr-defined]
     return fn
+
+
+@dataclass(frozen=True)
+class RuntimeMark:
+    """What ``@runtime_func`` says of a method."""
+
+    in_place: Mapping[str, int]
+    static: bool
 
 
 def runtime_module(module: type) -> Callable[[C], C]:
@@ -71,12 +102,18 @@ def runtime_module(module: type) -> Callable[[C], C]:
         }
         _hold_methods(cls, decl, public, span)
         _adopt_methods(cls, decl, public)
+        marks = {name: mark for name in decl.funcs if (mark := _mark(public[name]))}
+        for name, mark in marks.items():
+            _hold_in_place(cls, decl.funcs[name], mark, public[name])
         for name, weights in named.items():
             if weights:
                 setattr(cls, name, _with_weights(public[name], weights))
         _construct(cls, children)
         setattr(cls, "__tilefoundry_implements__", module)  # noqa: B010
-        setattr(cls, "__tilefoundry_twin__", TwinDecl(cls, module, children, named))  # noqa: B010
+        in_place = {name: mark.in_place for name, mark in marks.items() if mark.in_place}
+        static = frozenset(name for name, mark in marks.items() if mark.static)
+        twin = TwinDecl(cls, module, children, named, in_place, static)
+        setattr(cls, "__tilefoundry_twin__", twin)  # noqa: B010
         return cls
 
     return decorate
@@ -103,12 +140,13 @@ def _public(cls: type) -> Iterator[tuple[str, Any]]:
         yield from ((n, v) for n, v in vars(base).items() if not n.startswith("_"))
 
 
-def _is_runtime(value: object) -> bool:
-    return getattr(value, "__tilefoundry_runtime__", False) is True
+def _mark(value: object) -> RuntimeMark | None:
+    found = getattr(value, "__tilefoundry_runtime__", None)
+    return found if isinstance(found, RuntimeMark) else None
 
 
 def _hold_functions(cls: type, decl: ModuleDecl, public: Mapping[str, Any], span: Span) -> None:
-    ours = {name for name, value in public.items() if _is_runtime(value)}
+    ours = {name for name, value in public.items() if _mark(value)}
     if ours != set(decl.funcs):
         refuse(
             "twin-functions",
@@ -202,6 +240,24 @@ def _signature(cls: type, decl: FuncDecl, method: Any, span: Span) -> tuple[str,
             found=f"({', '.join(found)})",
         )
     return named
+
+
+def _hold_in_place(cls: type, decl: FuncDecl, mark: RuntimeMark, method: Any) -> None:
+    """Refuse an ``in_place`` that names no input, or gives an output two memories."""
+    inputs = [name for name in decl.params if not _is_weight(decl, name)]
+    numbers = list(mark.in_place.values())
+    known = all(name in inputs for name in mark.in_place)
+    if not known or len(set(numbers)) != len(numbers) or not all(
+        type(n) is int and n >= 0 for n in numbers
+    ):  # fmt: skip
+        refuse(
+            "twin-in-place",
+            _method_span(method),
+            twin=cls.__name__,
+            function=decl.name,
+            found=repr(dict(mark.in_place)),
+            inputs=" ".join(inputs) or "none",
+        )
 
 
 def _is_weight(decl: FuncDecl, name: str) -> bool:

@@ -1,6 +1,6 @@
 """Whole checks: real processes, honest twins that pass and others that must not."""
 
-import time
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from judge.shared import Bench
 from tilefoundry.diag import Refusal
 from tilefoundry.judge.check import check
-from tilefoundry.judge.process import Child
 from tilefoundry.judge.request import FileInput, Judged, Request
 from tilefoundry.judge.stated import Predicate
 
@@ -74,16 +74,32 @@ HONEST = {
 EQUAL = (Predicate("equal"),)
 
 
+@pytest.fixture(scope="module")
+def bench():
+    global BENCH
+    BENCH = Bench()
+    yield BENCH
+    BENCH.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("check")
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "program.py").write_text(HIR)
+def folder(place, bench, monkeypatch):
+    """One folder for all, made anew: what a process imported once it does not import again."""
+    monkeypatch.chdir(place)
+    for path in place.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (place / "program.py").write_text(HIR)
     torch.manual_seed(0)
     for name in ("x", "y"):
-        torch.save(torch.randn(16, 8), tmp_path / f"{name}.pt")
+        torch.save(torch.randn(16, 8), place / f"{name}.pt")
     x, y = torch.load("x.pt"), torch.load("y.pt")
-    torch.save(x * y + x, tmp_path / "expected.pt")
-    return tmp_path
+    torch.save(x * y + x, place / "expected.pt")
+    return place
 
 
 def twin(**bodies):
@@ -96,10 +112,12 @@ XY = [FileInput(None, "x.pt"), FileInput(None, "y.pt")]
 
 
 def ask(path="twin.py", selector="Twin.f", out="output", predicates=EQUAL, **more):
-    """A check; ``files`` are x and y and ``expected`` their result unless told otherwise."""
+    """A check; ``files`` are x and y and ``expected`` their result unless told otherwise;
+    ``alone`` in processes of its own."""
     given = {"files": XY, "expected": ["expected.pt"], "seconds": 120.0, **more}
     outs = given.pop("outs", [Judged(out, tuple(predicates))])
-    return check(Request(path, selector, outs, **given))
+    carry_out = check if given.pop("alone", False) else BENCH.check
+    return carry_out(Request(str(Path(path).resolve()), selector, outs, **given))
 
 
 def refused(code, exit=1, **more):
@@ -128,13 +146,19 @@ def test_random_inputs_at_two_extents_and_two_outputs(folder):
         outs=[Judged("output[0]", EQUAL), Judged("output[1]", (Predicate("ulp", {"max": 1}),))],
     )  # fmt: skip
     assert report.agrees and report.seed is not None
-    assert [(r.output, r.dims["n"], r.finding.count) for r in report.rows] == [
+    assert [(r.output, r.dims["n"], r.finding.count) for r in report.rows[:4]] == [
         ("output[0]", 3, 24), ("output[1]", 3, 3), ("output[0]", 5, 40), ("output[1]", 5, 5),
     ]  # fmt: skip
-    seeds = ask(selector="Twin.two", out="*", files=None, expected=[], dims={"n": [3, 5]},
+    classes = ("ordinary", "wide", "integers", "cancelling")
+    assert [turn.values for turn in report.turns[:5]] == ["ordinary", "wide", *classes[::2],
+                                                          "cancelling"]  # fmt: skip
+    nearby = [turn for turn in report.turns if turn.neighbour]
+    assert {turn.dims["n"] for turn in nearby}.isdisjoint({3, 5}) and len(nearby) in (1, 2, 3)
+    again = ask(selector="Twin.two", out="*", files=None, expected=[], dims={"n": [3, 5]},
                 seed=report.seed)  # fmt: skip
-    digests = [[held.tensor.sha256 for held in r.tensors] for r in (report, seeds)]
-    assert digests[0] == digests[1] and len(set(digests[0])) == 4
+    digests = [[held.tensor.sha256 for held in r.tensors] for r in (report, again)]
+    assert digests[0] == digests[1]
+    assert len(set(digests[0])) == len(digests[0]) == 2 * len(classes) + len(nearby)
 
 
 def test_one_wrong_element_disagrees(folder):
@@ -291,12 +315,6 @@ def test_weights_of_a_checkpoint_reach_both(folder):
                    weights="random", predicates=bound).agrees  # fmt: skip
 
 
-def test_random_indices_cover_their_axis(folder):
-    twin(picked="return table[at.clamp(max=40)]")
-    report = ask(selector="Twin.picked", files=None, expected=[], dims={"n": [64]})
-    assert not report.agrees  # 64 uniform draws of 50 rows miss the last nine with 3e-6
-
-
 @pytest.mark.parametrize("body, form", [
     ("return (x * y + x).double()", "a tensor of f64 16x8"),
     ("return (x * y + x).t()", "a tensor of f32 8x16"),
@@ -327,114 +345,14 @@ def test_candidates_that_do_not_answer(folder, body, how, word):
 
 def test_a_candidate_that_never_ends(folder):
     twin(f="time.sleep(600)")
-    diag = refused("check-timeout", 5, seconds=20.0)
+    diag = refused("check-timeout", 5, seconds=20.0, alone=True)
     assert "candidate" in diag.says and diag.found == "still running f"
 
 
-@pytest.mark.parametrize("body, code", [
-    ("out = x * y + x; x.zero_(); return out", "check-inputs-mutated"),
-    ("y.mul_(x).add_(x); return y", "check-output-alias"),
-    ("return x.view(-1).view(16, 8)", "check-output-alias"),
-])  # fmt: skip
-def test_candidates_that_write_into_what_they_are_given(folder, body, code):
-    twin(f=body)
-    assert "input" in refused(code).text()
-
-
-def test_a_candidate_that_writes_into_its_weights(folder):
-    twin(weighted="out = x @ w; w.zero_(); return out")
-    torch.save(torch.randn(16, 4), "other.pt")
-    diag = refused("check-inputs-mutated", selector="Twin.weighted", files=XY[:1],
-                   expected=["other.pt"], weights="random")  # fmt: skip
-    assert diag.found == "weight w differ after the run"
-
-
-@pytest.mark.parametrize("body", [
-    # right once, then what it had
-    "self.kept = self.kept if self.kept is not None else x * y + x; return self.kept",
-    # right once, then nothing
-    "self.calls += 1; return x * y + x if self.calls == 1 else torch.empty_like(x)",
-])  # fmt: skip
-def test_an_answer_that_was_kept_is_no_answer(folder, body):
-    twin(f=body)
-    assert not ask().agrees
-
-
-def test_a_second_set_of_random_inputs_catches_a_cache_by_shape(folder):
-    body = "self.kept = self.kept if self.kept is not None else x * y + x; return self.kept.clone()"
-    twin(f=body)
-    assert not ask(files=None, expected=[], dims={"n": [16]}).agrees
-
-
 def test_loose_predicates_are_refused_before_the_candidate_runs(folder):
-    twin(f="open('ran', 'w'); return x * y + x")
+    twin(f="os._exit(3)")
     diag = refused("check-predicate-loose", predicates=(Predicate("max_abs", {"max": 1.0}),))
-    assert "would pass" in diag.says and not (folder / "ran").exists()
-
-
-def test_a_candidate_holds_no_answer(folder):
-    """What a candidate can see: no seed, bound or expected value among its arguments, its
-    environment and its folder, and no open file beyond its own channel."""
-    body = """
-        seen = [*sys.argv, *os.environ, *os.environ.values()]
-        runs = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "reference.runs")
-        open("left.txt", "w").write(" ".join(os.listdir(runs)))
-        seen += [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
-                 if os.path.exists(f"/proc/self/fd/{n}")]
-        open("seen.txt", "w").write("\\n".join(map(str, seen)))
-        return x * y + x"""
-    twin(f=body.strip())
-    report = ask(expected=[], seed=1234567890123456)
-    assert report.agrees
-    seen = (folder / "seen.txt").read_text()
-    assert "1234567890123456" not in seen and "expected" not in seen
-    left = (folder / "left.txt").read_text().split()
-    assert left == []  # nothing of the reference's runs is on disk any more
-
-
-SLEEPERS = """
-import os, subprocess, sys, time
-sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-others = [subprocess.Popen(sleep, start_new_session=True).pid]
-if not (pid := os.fork()):
-    os.setsid()
-    time.sleep(600)
-open("pids.txt", "w").write(f"{others[0]} {pid}")
-"""
-
-
-def state(pid):
-    """The state letter of a process; Z of one that is gone and not yet waited for."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "Z"
-
-
-def settled(pids, holds):
-    """Whether the states of processes come to be as wanted: a signal takes a moment."""
-    until = time.monotonic() + 10
-    while not (found := holds("".join(map(state, pids)))) and time.monotonic() < until:
-        time.sleep(0.01)
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
-def test_nothing_that_a_candidate_starts_outlives_it(folder):
-    """Processes in sessions of their own are stopped and killed with the candidate."""
-    (folder / "program.py").write_text(SLEEPERS + HIR)
-    child = Child("candidate", folder, 60.0, "cpu")
-    try:
-        child.ask("load", "loading", file="program.py", selector="Program.f", consts={})
-        pids = (folder / "pids.txt").read_text().split()
-        assert settled(pids, lambda seen: "R" not in seen)
-        child.stop()
-        assert settled(pids, lambda seen: seen == "TT")
-        child.go()
-        assert settled(pids, lambda seen: "T" not in seen)
-    finally:
-        child.close()
-    assert settled(pids, lambda seen: seen == "ZZ")
+    assert "would pass" in diag.says
 
 
 def test_a_reference_that_dies(folder):
@@ -456,7 +374,7 @@ def test_a_program_and_its_twin_in_one_file(folder):
 def test_a_device_that_is_not_there(folder):
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    diag = refused("check-device", 4, device="cuda")
+    diag = refused("check-device", 4, device="cuda", alone=True)
     assert "cuda" in diag.says
 
 

@@ -195,6 +195,22 @@ def test_signatures_must_match(method, seen):
     assert (found.expected, found.found) == ("(self, x), and any of w", seen)
 
 
+def test_in_place_names_inputs_and_outputs():
+    def declared(in_place):
+        def scale(self, x, w):
+            return x
+
+        mark = runtime_func(in_place=in_place, static=True)
+        return lambda: runtime_module(Inner)(type("Mine", (), {"scale": mark(scale)}))
+
+    twin = twin_declaration(declared({"x": 0})())
+    assert twin.in_place == {"scale": {"x": 0}} and twin.static == {"scale"}
+    assert twin_declaration(InnerTwin).in_place == {} and not twin_declaration(InnerTwin).static
+    for wrong in ({"z": 0}, {"w": 0}, {"x": -1}, {"x": "output"}):
+        found = diag(declared(wrong))
+        assert (found.code, found.found) == ("twin-in-place", repr(wrong))
+
+
 def test_public_methods_are_the_modules():
     class Base:
         def load(self):

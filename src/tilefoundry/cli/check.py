@@ -89,6 +89,17 @@ def kept(name: str, metavar: str, help: str) -> Any:
 @click.option("--built", is_flag=True,
               help="The candidate is the kernel that `build` makes of SOURCE, run on this machine."
               )  # fmt: skip
+@click.option("--no-libraries", "libraries", flag_value=False, default=True,
+              help="A twin may not compute by calling libraries: the kernel is to be its own."
+              )  # fmt: skip
+@click.option("--views", is_flag=True,
+              help="Inputs are also views: not aligned, with gaps between rows and elements, "
+                   "transposed.")  # fmt: skip
+@click.option("--only-dims", "only", is_flag=True,
+              help="No extents but those of --dim: none next to them.")  # fmt: skip
+@click.option("--reference-report", "verified", metavar="REPORT",
+              help="The --json report of the check of the HIR itself against --expected."
+              )  # fmt: skip
 @kept("--out", "OUTPUT", "The output that the next --fn judge: output, output[i] or '*'.")
 @kept("--fn", "NAME", "A predicate on that output: " + " ".join(PARAMETERS) + ".")
 @kept("--atol", "X", "Bound of the preceding allclose: |got - expected| <= atol + rtol*|expected|")
@@ -116,6 +127,10 @@ def command(
     expected: tuple[str, ...],
     lowered: bool,
     built: bool,
+    libraries: bool,
+    views: bool,
+    only: bool,
+    verified: str | None,
     device: str,
     dims: dict[str, list[int]],
     consts: dict[str, object],
@@ -132,10 +147,14 @@ def command(
     `build` makes of the HIR is compared with it, or with the tensors of --expected: the HIR of
     a large scheduled program takes long to evaluate.
 
-    The candidate runs twice, in a process of its own that never sees what is expected. Every
-    output needs at least one predicate; there is no default, and predicates that a trivial
-    candidate (zeros, an input, the mean, the reference scaled by 1.01, shifted, or wrong in one
-    element) would meet are refused before it runs.
+    The candidate runs several times, in a process of its own that never sees what is expected:
+    on inputs of several classes (ordinary, wide, integers, cancelling), at the same addresses
+    with other contents and at other addresses with the same, and at extents next to those of
+    --dim. Inputs from files come a second time with the elements of floats in another order,
+    wherever the HIR can be evaluated. Every output needs at least one predicate; there is no
+    default, and predicates that a trivial candidate (zeros, an input, the mean, the reference
+    scaled by 1.01, shifted, its rows moved, wrong in one element, or computed from coarser
+    inputs) would meet are refused before it runs.
 
     A bound follows from the element types and the length n of the reductions. With unit
     roundoff u (2^-24 for f32, 2^-11 for f16, 2^-8 for bf16), two sums of n products that are
@@ -167,7 +186,7 @@ def command(
     report = check(
         Request(
             source.path, source.selector, judged, files, stated, paths, device, dims, consts,
-            seed, seconds, lowered, built,
+            seed, seconds, lowered, built, libraries, views, only, verified,
         )
     )  # fmt: skip
     exit = ACCEPTED if report.agrees else REFUSED

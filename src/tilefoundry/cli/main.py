@@ -38,7 +38,7 @@ def verbs() -> dict[str, str]:
     for path in VERBS.glob("*.py"):
         text = path.read_text(encoding="utf-8")
         if DEFINES_COMMAND.search(text) and (first := DOCSTRING.match(text)):
-            lines[path.stem] = first[1]
+            lines[path.stem.replace("_", "-")] = first[1]
     return dict(sorted(lines.items()))
 
 
@@ -51,9 +51,10 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in verbs():
             return None
-        if not (VERBS / f"{cmd_name}.py").is_file():
+        stem = cmd_name.replace("-", "_")
+        if not (VERBS / f"{stem}.py").is_file():
             return absent(cmd_name)
-        return importlib.import_module(f"tilefoundry.cli.{cmd_name}").command
+        return importlib.import_module(f"tilefoundry.cli.{stem}").command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from tilefoundry.judge.channel import Malformed
+from tilefoundry.judge.wire import Malformed
 
 Extent: TypeAlias = int | str
 """A number, or an expression over the names of open extents."""

@@ -76,6 +76,31 @@ def decode(raw: Array, dtype: DType) -> Array:
         return raw.astype(np.float64)
 
 
+def finite(raw: Array, dtype: DType) -> Array:
+    """Which stored elements of a float are neither NaN nor infinite."""
+    if dtype.bits == 8:
+        return np.isfinite(_byte_values(dtype.name))[raw]
+    form = FORMS[dtype.name]
+    bits = raw.view(f"u{raw.dtype.itemsize}")
+    top = bits.dtype.type(((1 << form.exponent) - 1) << form.mantissa)
+    return (bits & top) != top
+
+
+def coarsened(raw: Array, dtype: DType) -> Array | None:
+    """Stored elements of f16 and f32 rounded to the 8 bits of bf16, of f64 to the 24 of f32;
+    None for types that have no more bits than that."""
+    form = FORMS.get(dtype.name)
+    kept = 23 if dtype.name == "f64" else 7
+    if form is None or form.mantissa <= kept:
+        return None
+    bits = raw.view(f"u{raw.dtype.itemsize}")
+    drop = form.mantissa - kept
+    one = bits.dtype.type(1)
+    half = bits.dtype.type((1 << (drop - 1)) - 1) + ((bits >> drop) & one)
+    rounded = (bits + half) & ~bits.dtype.type((1 << drop) - 1)
+    return np.where(finite(raw, dtype), rounded, bits).view(raw.dtype)
+
+
 def spell_value(value: float | int, dtype: DType) -> str:
     """The fewest digits that name ``value`` among those of its type (bf16 and 8-bit floats:
     among those of f32, which holds them)."""

@@ -8,14 +8,14 @@ its business alone; else a NaN never agrees and an infinity only with itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tilefoundry.judge.numbers import Array, spell_value, ulp_distance
+from tilefoundry.judge.numbers import Array, decode, spell_value, ulp_distance
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
 
@@ -47,13 +47,13 @@ class Finding:
 
 
 class Chunk:
-    """Some rows of both tensors, with what predicates share."""
+    """Some rows of both tensors, with what predicates share; ``got`` are stored elements."""
 
-    def __init__(self, got: RawTensor, ref: RawTensor, at: int, stop: int, masked: bool) -> None:
+    def __init__(self, got: Array, ref: RawTensor, at: int, stop: int, masked: bool) -> None:
         self.at = at
         self.dtype = ref.dtype
-        self.raw = got.flat[at:stop], ref.flat[at:stop]
-        self.got, self.ref = got.values(at, stop), ref.values(at, stop)
+        self.raw = got, ref.flat[at:stop]
+        self.got, self.ref = decode(got, ref.dtype), ref.values(at, stop)
         self.masked = masked
         self.judged = np.isfinite(self.ref) if masked else np.ones(self.ref.shape, bool)
 
@@ -245,13 +245,66 @@ TALLIES: Mapping[str, type[Tally]] = {
 
 def compare(predicates: Sequence[Predicate], got: RawTensor, ref: RawTensor) -> list[Finding]:
     """Each predicate's finding on two tensors of the same element type and shape."""
-    masked = any(p.fn == "nan_inf" for p in predicates)
-    tallies = [TALLIES[p.fn](p) for p in predicates]
+    if ref.is_finite and np.array_equal(got.flat, ref.flat):
+        return [_identical(p, ref) for p in predicates]
+    tallies = _tallies(predicates)
+    masked = _masked(predicates)
     for at, stop in chunks(ref):
-        chunk = Chunk(got, ref, at, stop, masked)
+        chunk = Chunk(got.flat[at:stop], ref, at, stop, masked)
         for tally in tallies:
             tally.add(chunk)
     return [_finding(tally, got, ref) for tally in tallies]
+
+
+def _tallies(predicates: Sequence[Predicate]) -> list[Tally]:
+    return [TALLIES[p.fn](p) for p in predicates]
+
+
+def _masked(predicates: Sequence[Predicate]) -> bool:
+    return any(p.fn == "nan_inf" for p in predicates)
+
+
+def _identical(predicate: Predicate, ref: RawTensor) -> Finding:
+    """The finding on two tensors of the same finite values."""
+    count = ref.count
+    if predicate.fn == "cosine":
+        value = 1.0 if np.any(ref.flat) and np.any(ref.values()) else math.nan
+        return Finding(predicate, value >= predicate.bounds["min"], value, count, 0, None)
+    outside = 0 if TALLIES[predicate.fn].elementwise else None
+    return Finding(predicate, True, 0.0, count, 0, outside)
+
+
+def meets(
+    predicates: Sequence[Predicate], ref: RawTensor, made: Callable[[int, int], Array]
+) -> bool | None:
+    """Whether a tensor, whose stored elements ``made(at, stop)`` gives chunk by chunk, meets all
+    predicates; None if it has the reference's values. Ends where an element decides."""
+    tallies, masked, same = _tallies(predicates), _masked(predicates), True
+    skips = ref.is_finite and all(tally.elementwise for tally in tallies)
+    for at, stop in chunks(ref):
+        raw = made(at, stop)
+        if skips and np.array_equal(raw, ref.flat[at:stop]):
+            continue
+        chunk = Chunk(raw, ref, at, stop, masked)
+        for tally in tallies:
+            tally.add(chunk)
+        same = same and np.array_equal(chunk.got, chunk.ref, equal_nan=ref.dtype.is_float)
+        if not same and any(t.elementwise and t.outside for t in tallies):
+            return False
+    return None if same else all(tally.verdict()[0] for tally in tallies)
+
+
+def misplaced(got: RawTensor, ref: RawTensor) -> tuple[int, tuple[int, ...]] | None:
+    """How many NaN and infinities stand elsewhere than in the reference, and the first place;
+    None if the patterns are the same."""
+    if not ref.dtype.is_float or (got.is_finite and ref.is_finite):
+        return None
+    tally = NanInf(Predicate("nan_inf"))
+    for at, stop in chunks(ref):
+        tally.add(Chunk(got.flat[at:stop], ref, at, stop, True))
+    if tally.place is None:
+        return None
+    return tally.outside, tuple(int(i) for i in np.unravel_index(tally.place, ref.shape))
 
 
 def chunks(tensor: RawTensor) -> list[tuple[int, int]]:
@@ -282,7 +335,7 @@ def worst_row(got: RawTensor, ref: RawTensor) -> tuple[tuple[int, ...], float] |
     row = ref.shape[-1]
     worst, place = -1.0, 0
     for at, stop in chunks(ref):
-        chunk = Chunk(got, ref, at, stop, True)
+        chunk = Chunk(got.flat[at:stop], ref, at, stop, True)
         off = np.linalg.norm(chunk.off.reshape(-1, row).astype(np.float64), axis=1)
         size = np.linalg.norm(chunk.size.reshape(-1, row).astype(np.float64), axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):

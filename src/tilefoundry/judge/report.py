@@ -44,6 +44,55 @@ class Row:
 
 
 @dataclass(frozen=True)
+class TurnRow:
+    """One call: the class of its inputs' values, where they lay, the verdict, and what each
+    output's predicates measured, in their order."""
+
+    dims: Mapping[str, int]
+    values: str
+    placed: str
+    neighbour: bool
+    passed: bool
+    found: Mapping[str, Sequence[float]]
+
+    def record(self) -> dict[str, object]:
+        return {
+            "dims": dict(self.dims),
+            "values": self.values,
+            "placed": self.placed,
+            "neighbour": self.neighbour,
+            "verdict": "pass" if self.passed else "fail",
+            "found": {name: list(values) for name, values in self.found.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far an output is from an evaluation in float64, over the first ``count`` elements:
+    of the candidate, and of the reference; ``why`` there is none."""
+
+    output: str
+    why: str
+    count: int
+    candidate: Mapping[str, float]
+    reference: Mapping[str, float]
+
+    def record(self) -> dict[str, object]:
+        if self.why:
+            return {"output": self.output, "why": self.why}
+        return {"output": self.output, "of": self.count, "candidate": dict(self.candidate),
+                "reference": dict(self.reference)}  # fmt: skip
+
+    def flat(self) -> dict[str, object]:
+        """The record without nesting, as it stands in a line."""
+        if self.why:
+            return self.record()
+        sides = {"candidate": self.candidate, "reference": self.reference}
+        figures = {f"{side}_{fn}": v for side, found in sides.items() for fn, v in found.items()}
+        return {"output": self.output, "of": self.count, **figures}
+
+
+@dataclass(frozen=True)
 class Held:
     """One tensor that was used: its part, where it is from, its hash."""
 
@@ -67,50 +116,82 @@ class Held:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole check. ``reference`` says what the outputs were compared with."""
+    """A whole check. ``request`` is what it was asked, ``reference`` says what the outputs were
+    compared with and what that was checked against, ``notes`` what the reader must know."""
 
+    request: Mapping[str, object]
     source: str
     function: str
     candidate: str
+    target: str
     device: str
-    torch: str
-    seed: int | None
-    runs: int
+    versions: Mapping[str, str]
+    seed: int
     sources: Mapping[str, str]
+    artefacts: Mapping[str, str]
+    isolation: Mapping[str, str]
+    manners: Mapping[str, object]
+    libraries: str
     reference: Mapping[str, str]
+    predicates: str
     weights: Mapping[str, object]
     tensors: Sequence[Held]
     rows: Sequence[Row]
+    turns: Sequence[TurnRow]
+    errors: Sequence[Errors]
+    deterministic: bool | None
+    notes: Sequence[str]
 
     @property
     def agrees(self) -> bool:
         return all(row.finding.passed for row in self.rows)
 
-    def record(self) -> dict[str, object]:
+    @property
+    def runs(self) -> int:
+        return len(self.turns)
+
+    def head(self) -> dict[str, object]:
+        """What the first line says."""
+        told = {None: "unknown", True: "yes", False: "no"}
         return {
             "verdict": "agrees" if self.agrees else "disagrees",
             "source": self.source,
             "function": self.function,
             "candidate": self.candidate,
+            "target": self.target or "none",
             "device": self.device,
-            "torch": self.torch,
+            "torch": self.versions["torch"],
             "seed": self.seed,
             "runs": self.runs,
+            "deterministic": told[self.deterministic],
+            "libraries": self.libraries,
+        }
+
+    def record(self) -> dict[str, object]:
+        return {
+            "kind": "check",
+            **self.head(),
+            "request": dict(self.request),
+            "versions": dict(self.versions),
             "sources": dict(self.sources),
+            "artefacts": dict(self.artefacts),
+            "isolation": dict(self.isolation),
+            "manners": dict(self.manners),
             "reference": dict(self.reference),
+            "predicates": self.predicates,
             "weights": dict(self.weights),
             "tensors": [held.record() for held in self.tensors],
             "findings": [row.record() for row in self.rows],
+            "turns": [turn.record() for turn in self.turns],
+            "errors": [errors.record() for errors in self.errors],
+            "notes": list(self.notes),
         }
 
     def text(self) -> str:
         """The record as lines ``# family key=value ...``."""
-        head = self.record()
-        keys = ("verdict", "source", "function", "candidate", "device", "torch", "seed", "runs")
-        lines = [line("check", {key: head[key] for key in keys})]
-        lines += [
-            line("source", {"file": f, "sha256": digest}) for f, digest in self.sources.items()
-        ]
+        lines = [line("check", self.head()) + _notes(self.notes)]
+        for family, files in (("source", self.sources), ("artefact", self.artefacts)):
+            lines += [line(family, {"file": f, "sha256": digest}) for f, digest in files.items()]
         lines.append(line("reference", self.reference))
         if self.weights:
             weights = dict(self.weights)
@@ -119,6 +200,8 @@ class Report:
         for held in self.tensors:
             record = held.record() | {"shape": spell(held.tensor.shape)}
             lines.append(line(str(record.pop("part")), record))
+        lines += [line("turns", told) for told in _by_case(self.turns)]
+        lines += [line("error", errors.flat()) for errors in self.errors]
         for row in self.rows:
             record = row.record()
             bounds = record.pop("bounds")
@@ -129,6 +212,22 @@ class Report:
             fields = {"output": record.pop("output"), "fn": record.pop("fn"), **bounds, **record}
             lines.append(line("check", fields) + _notes(notes))
         return "\n".join(lines)
+
+
+def _by_case(turns: Sequence[TurnRow]) -> list[dict[str, object]]:
+    """The calls of each set of extents, by what was drawn and where it lay."""
+    cases: dict[str, dict[str, object]] = {}
+    for turn in turns:
+        case = cases.setdefault(str(dict(turn.dims)), {"dims": dict(turn.dims)})
+        if turn.neighbour:
+            case["neighbour"] = "yes"
+        verdicts = case.setdefault(turn.values, [])
+        assert isinstance(verdicts, list)
+        verdicts.append("pass" if turn.passed else "fail")
+    return [
+        {k: ",".join(v) if isinstance(v, list) else v for k, v in case.items()}
+        for case in cases.values()
+    ]
 
 
 def _notes(notes: Sequence[object]) -> str:

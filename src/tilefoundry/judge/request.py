@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
 from tilefoundry.judge.signature import Signature
@@ -50,6 +50,47 @@ class Request:
     """The candidate is the HIR's own lowering, interpreted; the reference is the HIR."""
     built: bool = False
     """The candidate is the HIR's own kernel, compiled; the reference is the HIR."""
+    libraries: bool = True
+    """Whether a twin may compute by calling libraries."""
+    views: bool = False
+    """Inputs are also views that are neither contiguous nor aligned."""
+    only: bool = False
+    """No extents but those of ``dims``."""
+    verified: str | None = None
+    """The report of a check of the reference itself, against the published model."""
+
+    def record(self) -> dict[str, object]:
+        """What was asked, such that :meth:`read` makes the same request."""
+        return {
+            "path": self.path,
+            "selector": self.selector,
+            "outs": [[o.selector, [[p.fn, dict(p.bounds)] for p in o.predicates]]
+                     for o in self.outs],
+            "files": None if self.files is None else [[f.name, f.path] for f in self.files],
+            "weights": self.weights,
+            "expected": list(self.expected),
+            "device": self.device,
+            "dims": {name: list(values) for name, values in (self.dims or {}).items()},
+            "consts": dict(self.consts or {}),
+            "seconds": self.seconds,
+            "lowered": self.lowered,
+            "built": self.built,
+            "libraries": self.libraries,
+            "views": self.views,
+            "only": self.only,
+            "verified": self.verified,
+        }  # fmt: skip
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any], seed: int) -> Request:
+        """The request of a record; KeyError, TypeError or ValueError where it is none."""
+        given = dict(record)
+        outs = [Judged(str(s), tuple(Predicate(str(fn), dict(b)) for fn, b in fns))
+                for s, fns in given.pop("outs")]  # fmt: skip
+        files = given.pop("files")
+        if files is not None:
+            files = [FileInput(name, str(path)) for name, path in files]
+        return cls(outs=outs, files=files, seed=seed, **given)
 
     @property
     def source(self) -> str:

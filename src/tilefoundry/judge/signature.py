@@ -20,9 +20,9 @@ from tilefoundry.ir.expr import Dim, render
 from tilefoundry.ir.node import CALL, PARAM, Node, nodes
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.types import TensorType, TupleType
-from tilefoundry.judge.channel import Malformed
 from tilefoundry.judge.extent import Extent, extent, names
 from tilefoundry.judge.tensor import Shape
+from tilefoundry.judge.wire import Malformed
 
 INDEXING: Mapping[str, tuple[str, int, str | int]] = {
     "index_select": ("index", 0, "dim"),

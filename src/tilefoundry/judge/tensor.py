@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.ir.dtype import DType
-from tilefoundry.judge.numbers import Array, decode, encode, stored
+from tilefoundry.judge.numbers import Array, decode, encode, finite, stored
 
 Shape = tuple[int, ...]
 
@@ -67,6 +67,11 @@ class RawTensor:
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.view).hexdigest()
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether no element is NaN or infinite."""
+        return not self.dtype.is_float or bool(finite(self.flat, self.dtype).all())
 
     def values(self, start: int = 0, stop: int | None = None) -> Array:
         """Elements as float64, or as int64 where they are integers."""

@@ -3,7 +3,9 @@ cost and examples. Everything else about it is derived."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -200,10 +202,25 @@ def call_of(node: Node, context: Context) -> Call:
     return Call(node.op.name, types, node.attrs, node.span, node.mesh, context, given)
 
 
+_FLOAT64: ContextVar[bool] = ContextVar("float64", default=False)
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Evaluate with every float held in float64: no rounding to the program's own types."""
+    token = _FLOAT64.set(True)
+    try:
+        yield
+    finally:
+        _FLOAT64.reset(token)
+
+
 def torch_dtype(dtype: DType) -> Any:
     """The torch dtype that holds ``dtype``; refuses one that torch has not."""
     import torch
 
+    if _FLOAT64.get() and dtype.is_float:
+        return torch.float64
     if dtype.torch is None or not hasattr(torch, dtype.torch):
         refuse("dtype-not-evaluated", None, dtype=dtype, torch=torch.__version__)
     return getattr(torch, dtype.torch)

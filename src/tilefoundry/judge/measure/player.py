@@ -9,9 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from tilefoundry.judge.channel import Malformed, read_outputs
+from tilefoundry.judge.channel import read_outputs
 from tilefoundry.judge.measure.clock import (
     Batch,
     Overhead,
@@ -21,12 +19,14 @@ from tilefoundry.judge.measure.clock import (
     overhead,
     read,
 )
+from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor, place
 from tilefoundry.judge.weights import Weights
+from tilefoundry.judge.wire import Malformed
 
 BATCH_SECONDS = 0.01
 MOST_CALLS = 200
@@ -34,51 +34,19 @@ LEAD = 2
 """Calls that bring data and code into the caches again, before those that count."""
 ALONE_SECONDS = 1e-3
 """Calls from so many seconds on are asked for one by one."""
+KEPT_BYTES, KEPT_CALLS = 8 << 20, 8
+"""Results that one request may leave in memory, and how many calls it must be worth: the results
+of every call are kept, so that any may be judged."""
 WARM_SECONDS = 3.0
 """Time after which a process that does not become steady is measured as it is."""
 EMPTY, EMPTY_CALLS, EMPTY_COLD = 15, 33, 5
 Clock = Callable[[int], Reading]
 
 
-class Fresh:
-    """A set of inputs that changes by one element before each call.
-
-    The value of another element of the same tensor takes its place: any value that may stand
-    in a tensor may stand there. Tensors of indices change only where they were drawn.
-    """
-
-    def __init__(self, inputs: Mapping[str, RawTensor], seed: Sequence[int], drawn: bool) -> None:
-        self.rng = np.random.default_rng(list(seed))
-        self.types = {name: (t.dtype, t.shape) for name, t in inputs.items()}
-        self.data = [np.array(t.flat) for t in inputs.values()]
-        floats = [n for n, t in enumerate(inputs.values()) if t.dtype.is_float and t.count > 1]
-        others = [n for n, t in enumerate(inputs.values()) if t.count > 1] if drawn else []
-        self.open = floats or others
-
-    def changes(self, calls: int) -> list[tuple[int, int, str]]:
-        """For each call: the tensor, the place in bytes, the new bytes; taken here too."""
-        made: list[tuple[int, int, str]] = []
-        for _ in range(calls):
-            if not self.open:
-                made.append((0, 0, ""))
-                continue
-            n = self.open[int(self.rng.integers(len(self.open)))]
-            flat = self.data[n]
-            to, source = (int(i) for i in self.rng.integers(flat.size, size=2))
-            flat[to] = flat[source]
-            made.append((n, to * flat.itemsize, flat[to : to + 1].tobytes().hex()))
-        return made
-
-    def now(self) -> dict[str, RawTensor]:
-        """The inputs as they are after the changes so far."""
-        return {
-            name: RawTensor(dtype, shape, flat.copy())
-            for (name, (dtype, shape)), flat in zip(self.types.items(), self.data, strict=True)
-        }
-
-
 class Player:
-    """A child that is timed; ``who`` is ``candidate`` or ``rival``."""
+    """A child that is timed on processors; ``who`` is ``candidate`` or ``rival``."""
+
+    device = "cpu"
 
     def __init__(
         self,
@@ -90,7 +58,9 @@ class Player:
         clock: Clock = read,
     ) -> None:
         self.who, self.child, self.clock = who, child, clock
-        child.ask("pin", "starting", cpus=list(cpus), threads=threads)
+        self.l2 = child.ask("pin", "starting", cpus=list(cpus), threads=threads,
+                            device=self.device).get("l2")  # fmt: skip
+        self.pid = child.pid
         self.cost = self._overhead(evict)
         self.runner: Runner | None = None
         self.fresh: Fresh | None = None
@@ -99,7 +69,8 @@ class Player:
         self.warm: list[float] = []
         self.least = float("inf")
         self.calls = 1
-        self.alone = False
+        self.most = 1
+        """Calls of one request; all their results are kept until the next."""
         self.warmup = 0
         self.is_steady = False
         self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
@@ -118,29 +89,40 @@ class Player:
 
     def _empty(self, calls: int) -> Batch:
         changes = [(0, 4, "0000803f")] * calls
-        return self._asked("idle", "calling nothing", changes=changes)[0]
+        return self._timed("idle", "calling nothing", changes=changes)[0]
 
-    def _asked(self, what: str, doing: str, **request: Any) -> tuple[Batch, dict[str, Any]]:
-        before = self.clock(self.child.process.pid)
+    def _asked(self, what: str, doing: str, **request: Any) -> tuple[Reading, dict[str, Any]]:
+        """An answer, and what it took on the command's clocks."""
+        before = self.clock(self.pid)
         answer = self.child.ask(what, doing, **request)
-        taken = self.clock(self.child.process.pid).since(before)
-        times = answer.get("ns")
-        if "ns" in answer and not (
-            isinstance(times, list) and all(isinstance(t, int) and t >= 0 for t in times)
-        ):
+        return self.clock(self.pid).since(before), answer
+
+    def _timed(self, what: str, doing: str, **request: Any) -> tuple[Batch, dict[str, Any]]:
+        taken, answer = self._asked(what, doing, **request)
+        times = answer.get("ns", [])
+        if not isinstance(times, list) or not all(isinstance(t, int) and t >= 0 for t in times):
             self.child.died("it sent times of no known form")
-        return Batch(tuple(t / 1e9 for t in times or ()), taken), answer
+        return Batch(tuple(t / 1e9 for t in times), taken), answer
 
     def prepare(
-        self, signature: Signature, weights: Weights, device: str, folder: Path, fresh: Fresh
+        self,
+        signature: Signature,
+        weights: Weights,
+        device: str,
+        folder: Path,
+        fresh: Fresh,
+        results: int,
     ) -> Runner:
-        """Give the process its weights; its inputs are staged by :meth:`stage`."""
+        """Give the process its weights; its inputs are staged by :meth:`stage`. A call's
+        results are ``results`` bytes."""
         self.runner = Runner(self.child, signature, weights, device, folder)
         self.fresh = fresh
+        fits = KEPT_BYTES // max(results, 1)
+        self.most = MOST_CALLS if fits >= MOST_CALLS else fits if fits >= KEPT_CALLS else 1
         return self.runner
 
-    def stage(self, inputs: Mapping[str, RawTensor]) -> None:
-        """Give the process the inputs of its timed calls."""
+    def stage(self, inputs: Mapping[str, RawTensor], sets: int = 1) -> None:
+        """Give the process the inputs of its timed calls, to be held ``sets`` times."""
         assert self.runner is not None
         folder = self.runner.folder
         places = []
@@ -148,16 +130,16 @@ class Player:
             path = folder / f"{n}.staged"
             path.write_bytes(tensor.view)
             places.append(place(str(path), 0, tensor.dtype.name, tensor.shape))
-        self.child.ask("stage", "taking its inputs", inputs=places)
+        self.child.ask("stage", "taking its inputs", inputs=places, sets=sets)
         for used in folder.iterdir():
             used.unlink()
 
     def batch(self, calls: int, data: str) -> Batch:
         """Times of ``calls`` calls on ``cold`` or ``warm`` data."""
         assert self.runner is not None and self.fresh is not None
-        changes = self.fresh.changes(calls)
+        changes = self.fresh.changes([0] * calls)
         doing = f"timing {self.runner.signature.func}"
-        made, answer = self._asked("timed", doing, changes=changes)
+        made, answer = self._timed("timed", doing, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
         if len(made.times) != calls:
             self.child.died(f"it sent {len(made.times)} times of {calls} calls")
@@ -165,14 +147,17 @@ class Player:
         return made
 
     def keep(self) -> None:
-        """Take the results of the last call, to be judged; the process did not know before.
+        """Take the results of one of the last calls, to be judged; the process did not know
+        before, nor which.
 
         They must be there already: a process that computes only now is refused.
         """
         assert self.runner is not None and self.fresh is not None
         path = self.runner.folder / "timed.output"
         path.touch()
-        made, answer = self._asked("results", "giving its results", out=str(path))
+        last = len(self.fresh.batch) - 1
+        call = last if self.runner.manners.static else secrets.randbelow(last + 1)
+        taken, answer = self._asked("results", "giving its results", out=str(path), call=call)
         self.runner.hold_form(answer, list(self.fresh.types))
         with path.open("rb") as file:
             try:
@@ -180,19 +165,19 @@ class Player:
             except Malformed as broken:
                 self.child.died(f"it wrote {broken}")
         path.unlink()
-        spent = made.taken.wall if made.taken.cpu is None else made.taken.cpu
+        spent = taken.wall if taken.cpu is None else taken.cpu
         hold_giving(f"the {self.who}", spent, sum(tensor.nbytes for tensor in found))
-        self.snapshots.append((self.fresh.now(), found))
+        self.snapshots.append((self.fresh.at(call), found))
 
     def _several(self, calls: int) -> tuple[float, ...]:
-        """Times of calls on warm data, those that lead left out.
-
-        Long calls are asked for one by one, so that each may be the one that is judged.
-        """
-        if not self.alone:
-            return self.batch(LEAD + calls, "warm").times[LEAD:]
-        made = [self.batch(1, "warm").times[0] for _ in range(LEAD + calls)]
-        return tuple(made[LEAD:])
+        """Times of calls on warm data, those that lead left out."""
+        found: list[float] = []
+        left = LEAD + calls
+        while left > 0:
+            part = min(left, self.most)
+            found += self.batch(part, "warm").times
+            left -= part
+        return tuple(found[LEAD:])
 
     def warm_up(self) -> None:
         """Call until medians of batches agree, and settle how many calls make a batch."""
@@ -202,7 +187,8 @@ class Player:
             figures.append(median(self._several(self.calls)))
             self.warmup += LEAD + self.calls
             self.calls = calls_for(BATCH_SECONDS, figures[-1], MOST_CALLS)
-            self.alone = figures[-1] >= ALONE_SECONDS
+            if figures[-1] >= ALONE_SECONDS:
+                self.most = 1
             self.is_steady = steady(figures)
         self.batches["warm"].clear()
 
@@ -220,6 +206,19 @@ class Player:
             if batch.taken.cpu is not None and usual.cpu is not None and told:
                 found.append(max(0.0, batch.taken.cpu - usual.cpu) / told)
         return found
+
+    def clocks(self, data: str) -> dict[str, object]:
+        """The clocks over the same batches, medians in seconds a batch: the process's own, the
+        command's, and the processor time that the system counted."""
+        batches, usual = self.batches[data], self.cost[data]
+        cpus = [b.taken.cpu - c for b in batches
+                if b.taken.cpu is not None and (c := usual.of(len(b.times)).cpu) is not None]  # fmt: skip
+        return {
+            "process": median(sum(b.times) for b in batches),
+            "command": median(b.taken.wall - usual.of(len(b.times)).wall for b in batches),
+            "processor": median(cpus) if cpus else None,
+            "batches": len(batches),
+        }
 
     def time_cold(self) -> None:
         """One call on data that no cache holds: the caller has filled them before."""

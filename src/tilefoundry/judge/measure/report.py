@@ -13,6 +13,19 @@ from tilefoundry.judge.tensor import spell
 from tilefoundry.quantity import time_text
 
 
+NOISY = 0.1
+"""Distance of the quartiles, as a part of the median, from which times are called noisy."""
+
+
+def _width(found: Spread) -> float:
+    return (found.high - found.low) / found.median if found.median else 0.0
+
+
+def _spelled(clocks: Mapping[str, object]) -> dict[str, object]:
+    """Seconds with their units; counts as they are."""
+    return {k: time_text(v) if isinstance(v, float) else v for k, v in clocks.items()}
+
+
 @dataclass(frozen=True)
 class Side:
     """Candidate or rival: figures in seconds of each round, cold and warm.
@@ -31,6 +44,8 @@ class Side:
     calls: Sequence[int]
     warmup: Sequence[int]
     steady: bool
+    clocks: Mapping[str, Mapping[str, object]]
+    """Of cold and warm batches: what each clock says that one took."""
 
     def record(self) -> dict[str, object]:
         return {
@@ -43,6 +58,7 @@ class Side:
             "calls": list(self.calls),
             "warmup_calls": list(self.warmup),
             "steady": self.steady,
+            "clocks": {data: dict(found) for data, found in self.clocks.items()},
         }
 
 
@@ -61,6 +77,10 @@ class Report:
     seed: int | None
     torch: str
     sources: Mapping[str, str]
+    artefacts: Mapping[str, str]
+    isolation: Mapping[str, Mapping[str, str]]
+    devices: Sequence[Mapping[str, str]]
+    """What the device said of itself, before and after."""
     reference: Mapping[str, str]
     weights: Mapping[str, object]
     tensors: Sequence[Held]
@@ -83,6 +103,10 @@ class Report:
         return {
             **self._head(),
             "sources": dict(self.sources),
+            "artefacts": dict(self.artefacts),
+            "isolation": {who: dict(how) for who, how in self.isolation.items()},
+            "devices": [dict(said) for said in self.devices],
+            "noise": self.noise(),
             "reference": dict(self.reference),
             "weights": dict(self.weights),
             "tensors": [held.record() for held in self.tensors],
@@ -106,6 +130,21 @@ class Report:
             },
         }
 
+    def noise(self) -> dict[str, str]:
+        """For cold and warm data, what the machine was too noisy to tell; empty for nothing."""
+        found: dict[str, str] = {}
+        for data in self.floors:
+            wide = [
+                f"the {side.who}'s times spread by {_width(side.data[data]):.0%}"
+                for side in self.sides
+                if _width(side.data[data]) > NOISY
+            ]
+            if data in self.ratio and self.ratio[data].low < 1 < self.ratio[data].high:
+                wide.append("which side is faster is not told apart")
+            if wide:
+                found[data] = "; ".join(wide)
+        return found
+
     def text(self) -> str:
         lines = [line("measure", {k: v for k, v in self._head().items() if v != ""})]
         for side in self.sides:
@@ -117,12 +156,17 @@ class Report:
                                "low": f"{found.low:.3f}", "high": f"{found.high:.3f}",
                                "rounds": found.count})
             )  # fmt: skip
+        lines += [line("noise", {"data": d, "says": says}) for d, says in self.noise().items()]
+        for side in self.sides:
+            for data, found in side.clocks.items():
+                lines.append(line("clocks", {"who": side.who, "data": data, **_spelled(found)}))
         for data, limit in self.floors.items():
             lines.append(line("floor", self._floor(data, limit)))
         for (who, output, _), (value, stated) in self.worst.items():
             lines.append(line("verified", {"who": who, "output": output, "fn": stated,
                                            "worst": value}))  # fmt: skip
-        lines += [line("source", {"file": f, "sha256": d}) for f, d in self.sources.items()]
+        for family, files in (("source", self.sources), ("artefact", self.artefacts)):
+            lines += [line(family, {"file": f, "sha256": d}) for f, d in files.items()]
         lines.append(line("reference", self.reference))
         if self.weights:
             lines.append(line("weights", self.weights))
@@ -131,6 +175,10 @@ class Report:
             lines.append(line(str(record.pop("part")), record))
         for who, said in self.libraries.items():
             lines += [line("library", {"who": who, "name": k, "says": v}) for k, v in said.items()]
+        for when, said in zip(("before", "after"), self.devices, strict=False):
+            lines.append(line("device", {"when": when, **said}))
+        for who, how in self.isolation.items():
+            lines.append(line("isolation", {"who": who, **how}))
         before, after = self.clocks[0], self.clocks[-1]
         mhz = {"before": [*before[0]], "after": [*after[0]], "from": before[1] or "unreadable"}
         lines.append(line("clock_mhz", mhz))

@@ -20,7 +20,8 @@ from tilefoundry.ir.program import Func, Module
 from tilefoundry.ops.base import operands, torch_dtype
 from tilefoundry.targets.instructions import meaning
 
-LIBRARIES = ("torch", "numpy")
+LIBRARIES = ("torch", "torch.compile", "cublas", "numpy")
+"""``cublas`` is torch's product of matrices on a CUDA device, and nothing else."""
 STATEMENTS = "the function's statements, one call each"
 UNITS = frozenset({"local", "insert_slice"})
 """Operations that only have a meaning for one unit, or that write a part."""
@@ -42,6 +43,15 @@ class Stated:
     library: str
     text: str
 
+    @property
+    def path(self) -> str:
+        """The file of a SOURCE."""
+        return self.text.partition(".py")[0] + ".py"
+
+    @property
+    def selector(self) -> str | None:
+        return self.text.partition(".py")[2].removeprefix(":") or None
+
     def __str__(self) -> str:
         return f"{self.library}:{self.text}" if self.library and self.text else (
             self.library or self.text
@@ -49,7 +59,7 @@ class Stated:
 
 
 def stated(text: str) -> Stated:
-    """``torch``, ``numpy``, ``torch:EXPRESSION``, ``numpy:EXPRESSION`` or a SOURCE."""
+    """A library, alone or as ``torch:EXPRESSION``, or a SOURCE."""
     library, colon, expression = text.partition(":")
     if library not in LIBRARIES:
         return Stated("", text)
@@ -66,7 +76,7 @@ def stated(text: str) -> Stated:
 
 def expressions(module: Module, func: Func, library: str, dims: Mapping[str, int]) -> list[str]:
     """What may be the same function, the likeliest first; empty where nothing is known."""
-    if _plan(func, library, dims) is not None:
+    if library != "cublas" and _plan(func, library, dims) is not None:
         return [STATEMENTS]
     if not any(_is_product(n) for n in walk(func.body) if isinstance(n, Node)):
         return []
@@ -137,10 +147,10 @@ class Called:
     def staged(self, tensors: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """The function and its arguments in the library's own kind."""
         given = [*tensors, *(self.weights[name] for name in self.needed)]
-        return self.function, given if self.library == "torch" else [_array(t) for t in given]
+        return self.function, [_array(t) for t in given] if self.library == "numpy" else given
 
     def tensors(self, found: Any) -> Any:
-        if self.library == "torch":
+        if self.library != "numpy":
             return found
         import numpy
         import torch
@@ -165,9 +175,9 @@ def subject(
     if expression == STATEMENTS:
         planned = _plan(func, library, dims)
         assert planned is not None
-        return Called(planned, library, needed)
+        return Called(_compiled(planned, library), library, needed)
     scope: dict[str, Any] = {}
-    if library == "torch":
+    if library != "numpy":
         import torch
 
         scope |= {"torch": torch, "F": torch.nn.functional}
@@ -178,7 +188,15 @@ def subject(
     # a weight of a child module is written with _ for its dots
     heads = ", ".join(name.replace(".", "_") for name in names)
     function = eval(compile(f"lambda {heads}: {expression}", "--against", "eval"), scope)
-    return Called(function, library, needed)
+    return Called(_compiled(function, library), library, needed)
+
+
+def _compiled(function: Callable[..., Any], library: str) -> Callable[..., Any]:
+    if library != "torch.compile":
+        return function
+    import torch
+
+    return torch.compile(function, dynamic=False)
 
 
 def _plan(func: Func, library: str, dims: Mapping[str, int]) -> Callable[..., Any] | None:
@@ -235,7 +253,7 @@ def _constant(value: Any, node: Node, library: str) -> Any:
 
     kind = torch.float64 if isinstance(value, float) else None
     made = torch.tensor(value, dtype=kind).to(torch_dtype(node.tensor.dtype))
-    if library == "torch":
+    if library != "numpy":
         return made
     return None if made.dtype is torch.bfloat16 else made.numpy()[()]
 

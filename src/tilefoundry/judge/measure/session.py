@@ -16,15 +16,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
-from tilefoundry.judge import check
-from tilefoundry.judge.channel import Malformed
-from tilefoundry.judge.check import RANDOM_DRAWS, About, near, sha256
-from tilefoundry.judge.measure.clock import megahertz
+from tilefoundry.judge import artefacts, check
+from tilefoundry.judge.about import About, near, sha256
+from tilefoundry.judge.inputs import Drawn
+from tilefoundry.judge.measure.clock import megahertz, read
+from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
 from tilefoundry.judge.measure.floor import Floor, Work, floor
 from tilefoundry.judge.measure.libraries import kernels, unset
-from tilefoundry.judge.measure.player import Fresh, Player, rounds
+from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.player import Player, rounds
 from tilefoundry.judge.measure.report import Report, Side
 from tilefoundry.judge.measure.request import Request
 from tilefoundry.judge.measure.statistics import ratios, spread
@@ -32,12 +35,15 @@ from tilefoundry.judge.predicates import compare
 from tilefoundry.judge.process import KEPT, Child, Role
 from tilefoundry.judge.request import judged_outputs, named_files
 from tilefoundry.judge.run import Runner
-from tilefoundry.judge.screen import hold_predicates
+from tilefoundry.judge.screen import Draw, hold_predicates
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
 from tilefoundry.judge.weights import Weights, gather_weights
+from tilefoundry.judge.wire import Malformed
 
+RANDOM_DRAWS = 2
+"""Sets of random inputs that must be right before anything is timed."""
 MOST_BYTES = str(1 << 40)
 """No block is given back to the system: fresh pages would be part of each call's time."""
 Predicates = Mapping[str, tuple[Predicate, ...]]
@@ -45,9 +51,8 @@ Predicates = Mapping[str, tuple[Predicate, ...]]
 
 def measure(request: Request) -> Report:
     """Carry out one measurement; refuses whatever would make its figures worthless."""
-    if request.device != "cpu":
-        refuse("measure-device", None, device=request.device)
-    cpus = processors(request.threads)
+    check.require_device(request.check())
+    cpus = processors(request.threads) if request.device == "cpu" else []
     with tempfile.TemporaryDirectory(prefix="tilefoundry-measure-") as folder:
         session = Session(request, Path(folder), cpus)
         try:
@@ -80,7 +85,13 @@ class Session(check.Session):
         self.held_to: dict[str, str] = {}
         self.worst: dict[tuple[str, str, str], tuple[float, Predicate]] = {}
         self.picks = secrets.SystemRandom()
-        self.evict = Evictor(cpus)
+        self.artefacts: dict[str, str] = {}
+        """Hashes of what the candidate executes of its own: the same in all its processes."""
+        self.devices: list[dict[str, str]] = []
+        for stated in (request.against, request.reference):
+            if stated is not None and not stated.library and Path(stated.path).is_file():
+                self.sources[stated.path] = sha256(stated.path)
+        self.evict = Evictor(cpus) if self.asked.device == "cpu" else lambda: None
 
     def measure(self) -> Report:
         asked = self.asked
@@ -89,6 +100,7 @@ class Session(check.Session):
         self._load(first.child, asked.path, asked.selector, "" if asked.evaluated else "timed")
         given = self._read_files()
         about = About.read(first.child.finish())
+        self.sources.setdefault(about.file, sha256(about.file))
         first.child.stop()
         reference = self._start("reference")
         self._load(reference, about.file, f"{about.module}.{about.func}")
@@ -101,16 +113,22 @@ class Session(check.Session):
         if len(cases) != 1:
             refuse("measure-extents", None, count=len(cases))
         dims = cases[0]
-        draws = self._draws(signature, dims, files, given)
+        drawn = self._draws(signature, dims, files, given, ("ordinary",) * RANDOM_DRAWS)
+        draws = [draw.inputs for draw in drawn]
         work = Work.told(reference.ask("work", "counting its operations", dims=dims,
                                        target=asked.target))  # fmt: skip
         known = self._reference(reference, about, signature, weights, dims)
         self.wanted = [known.run(inputs, ()) for inputs in draws]
-        self._screen(judged, draws, self.wanted)
+        to_screen = {
+            name: [Draw(w[n], d) for w, d in zip(self.wanted, draws, strict=True)]
+            for n, name in enumerate(judged)
+        }
+        self._screen(judged, to_screen)
         for child in self.children:
             child.stop()
 
         clocks = [megahertz(self.cpus)]
+        self._ask_device()
         every: list[list[Player]] = []
         said: dict[str, Any] = {}
         for number in range(asked.processes):
@@ -132,6 +150,7 @@ class Session(check.Session):
             self._verify(players, known, dims, judged)
             for player in players:
                 player.hold_clocks(self.asked.threads)
+            self._hold_artefacts(candidate, about.kernel)
             if number == 0:
                 said = self._libraries(players)
             for player in players:
@@ -139,7 +158,8 @@ class Session(check.Session):
                 player.runner.hold_weights()
                 player.child.close()
         clocks.append(megahertz(self.cpus))
-        return self._report(about, signature, dims, weights, work, every, clocks, said, draws,
+        self._ask_device()
+        return self._report(about, signature, dims, weights, work, every, clocks, said, drawn,
                             files, judged)  # fmt: skip
 
     # ---- processes
@@ -157,15 +177,19 @@ class Session(check.Session):
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         extra = dict.fromkeys(names, threads)
         extra |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": MOST_BYTES}
-        child = Child(role, self._place, self.asked.seconds, self.asked.device, extra)
+        child = Child(role, self._place, self.asked.seconds, self.asked.device, extra,
+                      needed=[self.asked.path])  # fmt: skip
         self.children.append(child)
         return child
 
     def _player(self, role: Role) -> Player:
         for child in self.children:
-            if child.process.poll() is None:
+            if child.alive:
                 child.stop()
-        return Player(role, self._start(role), self.cpus, self.asked.threads, self.evict)
+        threads, device = self.asked.threads, self.asked.device
+        if device != "cpu":
+            return DevicePlayer(role, self._start(role), threads, device, read)
+        return Player(role, self._start(role), self.cpus, threads, self.evict)
 
     def _ready(
         self,
@@ -178,7 +202,8 @@ class Session(check.Session):
     ) -> None:
         """Weights taken and every draw's results right, before anything is timed."""
         fresh = Fresh(draws[0], [self.picks.getrandbits(63)], self.asked.files is None)
-        runner = player.prepare(signature, weights, self.asked.device, self._place, fresh)
+        results = sum(tensor.nbytes for tensor in self.wanted[0])
+        runner = player.prepare(signature, weights, self.asked.device, self._place, fresh, results)
         for n, inputs in enumerate(draws):
             want = self.wanted[n]
             got = runner.run(inputs, [w.nbytes for w in want])
@@ -209,8 +234,7 @@ class Session(check.Session):
             evaluator.stop()
             self._folder()
             child = self._start("reference")
-            path, _, selector = stated.text.partition(".py")
-            self._load(child, f"{path}.py", selector.removeprefix(":") or None)
+            self._load(child, stated.path, stated.selector)
             child.finish()
             self.held_to = {"kind": "source", "source": stated.text}
         else:
@@ -219,7 +243,7 @@ class Session(check.Session):
                 "module": f"{near(about.file)}:{about.module}",
                 "against_published_model": "unverified",
             }
-        return Runner(child, signature, weights, "cpu", self._place)
+        return Runner(child, signature, weights, self.asked.device, self._place)
 
     def _rival(
         self,
@@ -235,8 +259,7 @@ class Session(check.Session):
         assert against is not None
         if not against.library:
             player = self._player("rival")
-            path, _, selector = against.text.partition(".py")
-            self._load(player.child, f"{path}.py", selector.removeprefix(":") or None, "timed")
+            self._load(player.child, against.path, against.selector, "timed")
             player.child.finish()
             self._ready(player, signature, weights, dims, judged, draws)
             self.expression = against.text
@@ -340,19 +363,37 @@ class Session(check.Session):
         for player in players:
             player.child.go()
 
+    def _hold_artefacts(self, candidate: Player, kernel: bool) -> None:
+        """Refuse a candidate that executes something else in this process than in the first.
+
+        A twin compiles for each process, and compilers may write another file each time: where
+        names differ nothing is held, since the sources are.
+        """
+        found = artefacts.hashes(candidate.pid) if candidate.pid else {}
+        known = self.artefacts
+        if kernel and known and found != known:
+            names = sorted(n for n in {*found, *known} if found.get(n) != known.get(n))
+            refuse("measure-artefact", None, names=" ".join(names))
+        self.artefacts = known or found
+
+    def _ask_device(self) -> None:
+        """What the device says of itself now: clocks, temperature, driver."""
+        if self.asked.device != "cpu":
+            family, _, ordinal = self.asked.device.partition(":")
+            self.devices.append(host(family, "state").state(int(ordinal or 0)))
+
     # ---- the answer
 
     def _libraries(self, players: Sequence[Player]) -> dict[str, Any]:
         """What each side's libraries say, and the kernels that they name."""
         found: dict[str, Any] = {}
         for player in players:
-            answer = player.child.ask("libraries", "asking its libraries")
+            answer = player.child.ask("versions", "asking its libraries")
             told = answer.get("libraries")
             record = {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
             if player.who == "rival" or self.asked.evaluated:
                 player.child.ask("witness", "naming its kernels")
-                text = player.child.words[0].read_text("utf-8", "backslashreplace")
-                if named := kernels(text):
+                if named := kernels(player.child.words("stdout")):
                     record["kernels"] = "; ".join(named)
             found[player.who] = record
         return found
@@ -367,7 +408,7 @@ class Session(check.Session):
         every: Sequence[Sequence[Player]],
         clocks: Sequence[tuple[list[float], str]],
         said: Mapping[str, Any],
-        draws: Sequence[Mapping[str, RawTensor]],
+        drawn: Sequence[Drawn],
         files: Mapping[str, str] | None,
         judged: Predicates,
     ) -> Report:
@@ -381,11 +422,8 @@ class Session(check.Session):
         if len(sides) == 2:
             ours, theirs = sides
             versus = {data: ratios(theirs.figures[data], ours.figures[data]) for data in floors}
-        held = [h for h in self._held(dims, draws, [], files) if h.part == "input"]
-        sources = {near(p): sha256(p) for p in (asked.path, about.file)}
-        if asked.against is not None and not asked.against.library:
-            path = asked.against.text.partition(".py")[0] + ".py"
-            sources[near(path)] = sha256(path)
+        held = self._held(dims, drawn, files)
+        self._hold_sources()
         form = "twin" if about.twin and not about.kernel else "kernel"
         return Report(
             source=self.request.source,
@@ -398,7 +436,11 @@ class Session(check.Session):
             runs=asked.runs,
             seed=self.seed,
             torch=version("torch"),
-            sources=sources,
+            sources={near(path): digest for path, digest in self.sources.items()},
+            artefacts=self.artefacts,
+            isolation={side.who: players[0].child.isolation or {}
+                       for side, players in zip(sides, zip(*every, strict=True), strict=True)},
+            devices=self.devices,
             reference=self.held_to,
             weights=weights.record(),
             tensors=held,
@@ -426,7 +468,10 @@ class Session(check.Session):
             none = Floor((), (work.why or "no target",))
             return {"cold": none, "warm": none}
         target = load_target(name)
-        return {d: floor(work, target, self.asked.threads, d == "cold") for d in ("cold", "warm")}
+        threads = self.asked.threads
+        if self.asked.device != "cpu":  # its own processors, all of them
+            threads = int(target.processor.count.value or 1)
+        return {d: floor(work, target, threads, d == "cold") for d in ("cold", "warm")}
 
 
 def _side(players: Sequence[Player]) -> Side:
@@ -449,4 +494,5 @@ def _side(players: Sequence[Player]) -> Side:
         calls=[p.calls for p in players],
         warmup=[p.warmup for p in players],
         steady=all(p.is_steady for p in players),
+        clocks={data: players[0].clocks(data) for data in figures},
     )

@@ -26,25 +26,23 @@ def timed_calls(
     args: Sequence[Any],
     changes: Sequence[tuple[Any, int, bytes]],
     clock: Any = perf_counter_ns,
-) -> tuple[list[int], set[type], Any]:
-    """Nanoseconds of each call, the types of the results, the last result.
+) -> tuple[list[int], list[Any]]:
+    """Nanoseconds and result of each call.
 
-    Before each call one element of the inputs changes, so that no call repeats another. Giving
-    up the former result is part of a call: its memory can be used again.
+    Before each call one element of the inputs changes, so that no call repeats another. All
+    results are kept: whichever is asked for afterwards must be there.
     """
     times: list[int] = []
-    kinds: set[type] = set()
-    found = None
+    results: list[Any] = []
     for buffer, start, data in changes:
         if buffer is not None:
             buffer[start : start + len(data)] = data
         begin = clock()
-        found = None
         found = call(*args)
         end = clock()
         times.append(end - begin)
-        kinds.add(type(found))
-    return times, kinds, found
+        results.append(found)
+    return times, results
 
 
 class Stage:
@@ -57,23 +55,44 @@ class Stage:
     _tensor: Any
     _held: Any
     _write: Any
+    _spoil: Any
 
-    def pin(self, cpus: Sequence[int], threads: int) -> dict[str, Any]:
-        """Keep to some processors and to as many threads; before any library is there."""
+    _clock: Any = None
+    """Of the device; none for a CPU."""
+
+    def pin(self, cpus: Sequence[int], threads: int, device: str) -> dict[str, Any]:
+        """Keep to some processors and to as many threads, and take a device's clock; before
+        any library is there, and any author's code."""
         if cpus and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, cpus)
         import torch
 
         torch.set_num_threads(threads)
-        return {"threads": torch.get_num_threads()}
+        if device == "cpu":
+            return {}
+        from tilefoundry.build import host
+
+        family, _, ordinal = device.partition(":")
+        torch.zeros(1, device=device)  # its context
+        self._clock = host(family, "clock").Clock(int(ordinal or 0))
+        return {"l2": self._clock.l2_bytes}
 
     def idle(self, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Times of calls that do nothing, asked for in the form of :meth:`timed`."""
         spare = memoryview(bytearray(8))
         made = [(spare, at, bytes.fromhex(data)) for _, at, data in changes]
-        times, _, _ = timed_calls(_nothing, (), made)
+        times, _ = timed_calls(_nothing, (), made)
         return {"ns": times}
+
+    def idle_device(self, held: int, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """The device's clock around nothing, asked for in the form of :meth:`timed_device`."""
+        import torch
+
+        spare = torch.zeros(64, dtype=torch.uint8, device="cuda")
+        made = [(spare.data_ptr(), bytes.fromhex(data)) for _, _, data in changes]
+        stream = torch.cuda.current_stream().cuda_stream
+        return self._clock.time(stream, held, made, _nothing)
 
     def rival(self, library: str, expression: str, dims: Mapping[str, int]) -> dict[str, Any]:
         """Make ``expression`` what is called; without one, name those that may be right."""
@@ -95,25 +114,34 @@ class Stage:
         except Refusal as refusal:
             return {"why": "; ".join(d.says for d in refusal.diags)}
 
-    def stage(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Take the inputs that timed calls will use, in ordinary memory of this process."""
+    def stage(self, inputs: Sequence[Mapping[str, Any]], sets: int) -> dict[str, Any]:
+        """Take the inputs that timed calls will use, ``sets`` times, in this process's own
+        memory of the device."""
         import torch
 
-        tensors = [self._tensor(place, False).clone() for place in inputs]
-        self._tensors = tensors
-        self._buffers = [
-            memoryview(t.reshape(-1).view(torch.uint8).numpy()).cast("B") if t.numel() else None
-            for t in tensors
-        ]
+        taken = [self._tensor(place, False)[2] for place in inputs]
+        prepared = [[t.clone() for t in taken] for _ in range(sets)]
+        self._tensors = prepared[0]
+        if self._clock is None:
+            self._buffers = [
+                memoryview(t.reshape(-1).view(torch.uint8).numpy()).cast("B") if t.numel() else None
+                for t in self._tensors
+            ]
+        else:
+            self._places = [[t.data_ptr() for t in tensors] for tensors in prepared]
+            self._stream = torch.cuda.current_stream().cuda_stream
         subject = self.subject
         self._back = getattr(subject, "tensors", None)
         if subject is None:
-            self._call, self._args = self._evaluation(), tensors
+            self._call, self._sets = self._evaluation(), prepared
         elif hasattr(subject, "staged"):
-            self._call, self._args = subject.staged(tensors)
+            staged = [subject.staged(tensors) for tensors in prepared]
+            self._call, self._sets = staged[0][0], [args for _, args in staged]
         else:
             name = self.loaded.func if self.loaded.is_twin else "__call__"
-            self._call, self._args = getattr(subject, name), tensors
+            self._call, self._sets = getattr(subject, name), prepared
+        self._args = self._sets[0]
+        self._results_kept: list[Any] = []
         return {}
 
     def _evaluation(self) -> Any:
@@ -123,30 +151,59 @@ class Stage:
         return lambda *tensors: evaluate(module, func, list(tensors), self.weights, self.device)
 
     def timed(self, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """One call per change; the results of the last are kept, should they be asked for."""
+        """One call per change; the results are kept, should one be asked for."""
         import torch
 
         made = [(self._buffers[n], at, bytes.fromhex(data)) for n, at, data in changes]
-        self._found = None
+        self._results_kept.clear()
         with torch.no_grad():
-            times, kinds, self._found = timed_calls(self._call, self._args, made)
-        odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
-        if odd and self._back is None:
-            return {"form": [0, f"a {odd.pop().__name__}"]}
-        return {"ns": times}
+            times, self._results_kept = timed_calls(self._call, self._args, made)
+        return self._odd() or {"ns": times}
 
-    def results(self, out: str) -> dict[str, Any]:
-        """Write the results of the last timed call to the file ``out``."""
-        found, self._found = self._found, None
+    def timed_device(
+        self, held: int, sets: Sequence[int], changes: Sequence[Sequence[Any]]
+    ) -> dict[str, Any]:
+        """One call on each of the staged ``sets``, one element of each changed, behind
+        ``held`` nanoseconds in which the device does nothing else."""
+        import torch
+
+        places = [(self._places[k][n] + at, bytes.fromhex(data))
+                  for k, (n, at, data) in zip(sets, changes, strict=True) if data]  # fmt: skip
+        call, given = self._call, [self._sets[k] for k in sets]
+        self._results_kept.clear()
+        kept = self._results_kept
+
+        def run() -> None:
+            for args in given:
+                kept.append(call(*args))
+
+        with torch.no_grad():
+            found = self._clock.time(self._stream, held, places, run)
+        return self._odd() or found
+
+    def _odd(self) -> dict[str, Any]:
+        """A result that is no plain tensor; empty where there is none."""
+        import torch
+
+        kinds = {type(found) for found in self._results_kept}
+        odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
+        return {"form": [0, f"a {odd.pop().__name__}"]} if odd and self._back is None else {}
+
+    def results(self, out: str, call: int) -> dict[str, Any]:
+        """Write the results of one of the last timed calls to the file ``out``."""
+        found = self._results_kept[call]
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         if self._back is not None:
             outputs = tuple(self._back(x) for x in outputs)
         answer = self._held(outputs, self._tensors) if self.subject is not None else {}
         if not answer:
             self._write(out, outputs)
+            if self.subject is not None:
+                self._results_kept.clear()
+                self._spoil(outputs)
         return answer
 
-    def libraries(self) -> dict[str, Any]:
+    def versions(self) -> dict[str, Any]:
         """What the libraries say of themselves in this process."""
         from tilefoundry.judge.measure.libraries import describe
 

@@ -1,0 +1,171 @@
+"""Judging one set of extents: what each call returned, by the predicates, by draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilefoundry.ir.dtype import DTYPES
+from tilefoundry.judge.inputs import Drawn, Turn
+from tilefoundry.judge.numbers import Array
+from tilefoundry.judge.predicates import Finding, compare, misplaced, worst_row
+from tilefoundry.judge.report import Errors, Row, TurnRow
+from tilefoundry.judge.stated import Predicate
+from tilefoundry.judge.tensor import RawTensor
+
+LENIENCE = 4.0
+"""How many times the reference's own error a candidate may be off, on draws whose values no
+bound was stated for."""
+EXACT_SAMPLE = 1 << 20
+"""Elements of each output whose errors against float64 are reported."""
+ERRORS = (Predicate("rel_l2", {"max": 0.0}), Predicate("max_abs", {"max": 0.0}))
+
+Judged = Mapping[str, Sequence[Predicate]]
+
+
+@dataclass
+class Case:
+    """One set of extents: the inputs, what is wanted on each, and what has been found."""
+
+    dims: Mapping[str, int]
+    judged: Judged
+    draws: Sequence[Drawn]
+    wanted: Sequence[Sequence[RawTensor]]
+    evaluate: Callable[[Mapping[str, RawTensor], int], tuple[Sequence[RawTensor], str]]
+    """The first elements of each output in float64, or why there are none."""
+    neighbour: bool = False
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What screening found, by output."""
+    worst: dict[tuple[str, int], Row] = field(default_factory=dict)
+    turns: list[TurnRow] = field(default_factory=list)
+    first: dict[int, Sequence[RawTensor]] = field(default_factory=dict)
+    """The first outputs on each set."""
+    repeats: bool | None = None
+    """Whether calls on the same inputs gave the same bytes; None before there were two."""
+    _exact: dict[int, Sequence[RawTensor]] = field(default_factory=dict)
+
+    def take(self, turn: Turn, got: Sequence[RawTensor]) -> None:
+        """Judge the outputs of a call."""
+        known = self.first.setdefault(turn.draw, got)
+        if known is not got:
+            pairs = zip(known, got, strict=True)
+            same = all(np.array_equal(_bits(a), _bits(b)) for a, b in pairs)
+            self.repeats = same and self.repeats is not False
+        run, passed = len(self.turns), True
+        values: dict[str, list[float]] = {}
+        for n, (name, predicates) in enumerate(self.judged.items()):
+            want = self.wanted[turn.draw][n]
+            findings = compare(predicates, got[n], want)
+            notes = [self._lenient(turn, n, f, got[n]) for f in findings]
+            findings = [replace(f, passed=True) if note else f
+                        for f, note in zip(findings, notes, strict=True)]  # fmt: skip
+            bad = not all(f.passed for f in findings)
+            passed = passed and not bad
+            row = worst_row(got[n], want) if bad else None
+            pattern = misplaced(got[n], want)
+            values[name] = [f.value for f in findings]
+            for place, (finding, note) in enumerate(zip(findings, notes, strict=True)):
+                said = [note] if note else []
+                if pattern is not None:
+                    said.append(f"{pattern[0]} NaN or infinities stand in other places, first at "
+                                f"{list(pattern[1])}")  # fmt: skip
+                seen = Row(name, self.dims, finding, run, None if finding.passed else row, said)
+                self._keep((name, place), seen, lenient=bool(note))
+        self.turns.append(TurnRow(self.dims, self.draws[turn.draw].values, turn.spelled,
+                                  self.neighbour, passed, values))  # fmt: skip
+
+    def _keep(self, key: tuple[str, int], seen: Row, lenient: bool) -> None:
+        """Keep the worst row; what passed by lenience alone says so where nothing is worse."""
+        known = self.worst.get(key)
+        if known is None or _worse(seen.finding, known.finding, lenient):
+            self.worst[key] = seen
+        elif lenient and known.finding.passed and len(known.notes) < 2:
+            self.worst[key] = replace(known, notes=[*known.notes, *seen.notes])
+
+    def _lenient(self, turn: Turn, n: int, finding: Finding, got: RawTensor) -> str:
+        """Why a finding beyond its bound passes all the same: the reference is no better."""
+        draw = self.draws[turn.draw]
+        if finding.passed or draw.strict or finding.predicate.fn == "nan_inf":
+            return ""
+        if finding.predicate.fn == "equal" and got.dtype.is_float:
+            return ""
+        exact = self.exact(turn.draw, got.count)
+        if not exact or exact[n].count != got.count:
+            return ""
+        want = self.wanted[turn.draw][n]
+        ours, own = (_against(finding.predicate, x, exact[n]) for x in (got, want))
+        if finding.predicate.fn == "cosine":
+            ours, own = 1 - ours, 1 - own
+        if not (math.isfinite(own) and ours <= LENIENCE * own):
+            return ""
+        return (f"{draw.values} values: beyond {finding.predicate}, but off float64 by {ours:.3g} "
+                f"where the reference is by {own:.3g}")  # fmt: skip
+
+    def exact(self, draw: int, most: int) -> Sequence[RawTensor]:
+        """The outputs on a set in float64; empty where there are none."""
+        known = self._exact.get(draw)
+        if known is None or any(x.count < most for x in known):
+            known, _ = self.evaluate(self.draws[draw].inputs, most)
+            self._exact[draw] = known
+        return known
+
+    def errors(self) -> list[Errors]:
+        """How far the candidate and the reference are from float64, on the first set."""
+        exact, why = self.evaluate(self.draws[0].inputs, EXACT_SAMPLE)
+        found: list[Errors] = []
+        for n, name in enumerate(self.judged):
+            if not self.wanted[0][n].dtype.is_float:
+                continue
+            if why:
+                found.append(Errors(name, why, 0, {}, {}))
+                continue
+            got, want = (x[n] for x in (self.first[0], self.wanted[0]))
+            ours, own = (_errors(x, exact[n]) for x in (got, want))
+            found.append(Errors(name, "", exact[n].count, ours, own))
+        return found
+
+    @property
+    def agrees(self) -> bool:
+        return all(row.finding.passed for row in self.worst.values())
+
+    def rows(self) -> list[Row]:
+        """The worst of each predicate, with what screening found beside it."""
+        keys = [(name, n) for name in self.judged for n in range(len(self.judged[name]))]
+        return [
+            replace(self.worst[key], notes=[*self.notes.get(key[0], ()), *self.worst[key].notes])
+            for key in keys
+        ]
+
+
+def _bits(tensor: RawTensor) -> Array:
+    """Stored elements that compare by their bits."""
+    return tensor.flat.view(f"u{tensor.flat.dtype.itemsize}")
+
+
+def _errors(found: RawTensor, exact: RawTensor) -> dict[str, float]:
+    return {p.fn: _against(p, found, exact) for p in ERRORS}
+
+
+def _against(predicate: Predicate, found: RawTensor, exact: RawTensor) -> float:
+    """The quantity of a predicate, of the first elements against those in float64."""
+    if predicate.fn == "ulp":  # distances among the values of the output's own type
+        exact = RawTensor.from_values(found.dtype, exact.shape, exact.values())
+        part = RawTensor(found.dtype, exact.shape, found.flat[: exact.count])
+        return compare([predicate], part, exact)[0].value
+    values = found.values(0, exact.count)
+    if found.dtype.is_float:
+        part = RawTensor.from_values(DTYPES["f64"], exact.shape, values)
+        return compare([predicate], part, exact)[0].value
+    part = RawTensor(found.dtype, exact.shape, found.flat[: exact.count])
+    return compare([predicate], part, exact)[0].value
+
+
+def _worse(a: Finding, b: Finding, lenient: bool) -> bool:
+    if a.passed != b.passed:
+        return b.passed
+    if lenient:
+        return False
+    return a.value < b.value if a.predicate.fn == "cosine" else a.value > b.value

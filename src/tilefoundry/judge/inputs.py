@@ -1,0 +1,124 @@
+"""What a candidate is called with: sets of inputs, and the turns in which it gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from tilefoundry.judge.draw import Values, draw, shuffled, stream
+from tilefoundry.judge.extent import extent
+from tilefoundry.judge.image import Arrangement
+from tilefoundry.judge.numbers import coarsened
+from tilefoundry.judge.signature import Signature
+from tilefoundry.judge.tensor import RawTensor
+
+STRICT = ("ordinary", "given")
+"""Sets on which bounds hold as stated; on the others an error is also compared with that which
+the reference itself has against float64."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A set of inputs: drawn, of one of the classes of ``draw``; ``given`` by files; or those
+    ``shuffled``."""
+
+    values: str
+    inputs: Mapping[str, RawTensor]
+
+    @property
+    def strict(self) -> bool:
+        return self.values in STRICT
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One call: on which set, and where its inputs lie: at new addresses, or where those of
+    the call before lay (``same``)."""
+
+    draw: int
+    arrangement: Arrangement = "plain"
+    same: bool = False
+
+    @property
+    def spelled(self) -> str:
+        return "same addresses" if self.same else self.arrangement
+
+
+def classes(special: bool) -> tuple[Values, ...]:
+    """The classes of values that are drawn; ``special``: NaN and infinities are judged."""
+    return tuple(v for v in get_args(Values) if special or v != "special")
+
+
+def random_inputs(
+    seed: int, signature: Signature, dims: Mapping[str, int], number: int, values: Values
+) -> Drawn:
+    """The set ``number`` at random."""
+    drawn: dict[str, RawTensor] = {}
+    for declared in signature.inputs:
+        rng = stream(seed, "input", declared.name, sorted(dims.items()), number)
+        index = None if declared.index is None else (0, extent(declared.index, dims))
+        drawn[declared.name] = draw(rng, declared.dtype, declared.shape(dims), index, values)
+    return Drawn(values, drawn)
+
+
+def shuffled_inputs(seed: int, given: Mapping[str, RawTensor]) -> Drawn | None:
+    """Elements of given floats in an order that nobody foresees; None without any."""
+    made = {name: shuffled(stream(seed, "shuffled", name), t) for name, t in given.items()}
+    if all(made[name].flat.tobytes() == t.flat.tobytes() for name, t in given.items()):
+        return None
+    return Drawn("shuffled", made)
+
+
+def coarse_inputs(given: Mapping[str, RawTensor]) -> dict[str, RawTensor] | None:
+    """The inputs in fewer bits; None where no type has bits to spare."""
+    made: dict[str, RawTensor] = {}
+    changed = False
+    for name, tensor in given.items():
+        flat = coarsened(tensor.flat, tensor.dtype) if tensor.dtype.is_float else None
+        changed = changed or (flat is not None and not np.array_equal(flat, tensor.flat))
+        made[name] = tensor if flat is None else RawTensor(tensor.dtype, tensor.shape, flat)
+    return made if changed else None
+
+
+def turns(draws: Sequence[Drawn], views: bool) -> list[Turn]:
+    """The calls of one case.
+
+    The first set comes once more after the second, at other addresses: an answer kept by
+    address, shape or order is wrong then. With ``views`` inputs are not contiguous and not
+    aligned, too.
+    """
+    if len(draws) == 1:
+        made = [Turn(0), Turn(0)]
+    else:
+        made = [Turn(0), Turn(1, same=True), Turn(0), *(Turn(n) for n in range(2, len(draws)))]
+    if views:
+        spread: list[Arrangement] = ["offset", "padded", "strided", "transposed"]
+        made += [Turn(n % len(draws), arrangement) for n, arrangement in enumerate(spread)]
+    return made
+
+
+def neighbours(
+    rng: np.random.Generator, signature: Signature, cases: Sequence[Mapping[str, int]]
+) -> list[dict[str, int]]:
+    """Further sets of extents within the bounds of the open ones: one or two from a stated
+    value, any below it, and the least."""
+    known = {open.name: open for open in signature.opens}
+    base = cases[int(rng.integers(len(cases)))]
+    made: list[dict[str, int]] = []
+    for kind in ("near", "below", "least"):
+        found: dict[str, int] = {}
+        for name, value in base.items():
+            low, high = max(known[name].low, 1), known[name].high
+            steps = {
+                "near": [value + d for d in (-2, -1, 1, 2)],
+                "below": range(low, value),
+                "least": [low],
+            }[kind]
+            inside = [v for v in steps if low <= v <= high] or [value]
+            found[name] = int(inside[int(rng.integers(len(inside)))])
+        if found not in [*cases, *made]:
+            made.append(found)
+    return made

@@ -1,66 +1,97 @@
-"""Memory-bound programs on the CPU, built by us, against torch and a copy of as many bytes.
+"""Memory-bound programs on the CPU, built by us, against numpy, torch and what memory gives.
 
     python bench/cpu/memory.py                   one line of key=value per case and thread count
     python bench/cpu/memory.py --threads 1,2     (default: 1 and all cores)
     python bench/cpu/memory.py --write           also keeps the rows under bench/results/
 
-Every process measures one case with one count of threads: inputs larger than the caches, 3
-warm-up rounds, then ROUNDS rounds in which each contender runs once, in an order that turns.
-A time is the median of its process; a row holds the median over PROCESSES processes and their
-spread. ``copy`` is the fastest of torch's and numpy's copies of as many bytes as the program
-must move, so ``of_copy`` is the share of reachable bandwidth. torch runs eagerly and compiled
-(torch.compile), whichever is faster, and its allocator is kept from returning memory to the
-system. Run it on a quiet machine.
+Every process measures one case with one count of threads: tensors that move twice as many bytes
+as the last cache holds, each beginning with a page, 2 warm-up rounds, then rounds for SECONDS in
+which each contender runs once, in a random order. A time is the median of its process; a row
+holds the median over PROCESSES processes and their spread. ``limit`` is the most that memory
+gave in the same rounds (copies.c): for programs that write, the fastest copy of as many bytes
+(the library's memcpy, by vectors, by vectors stored past the caches; torch's and numpy's too);
+for those that only read, the fastest read of as many, since a core reads less than it copies:
+its outstanding reads are bounded, its stores past the caches are not. ``of_limit`` is the share
+of it that ours reaches. torch runs eagerly and compiled (torch.compile), its allocator is kept
+from returning memory to the system. Run it on a quiet machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
-ROUNDS, WARM, PROCESSES = 15, 3, 3
-ROWS, COLS, N = 4096, 4096, 1 << 24
+COPIES = Path(__file__).parent / "copies.c"
+SECONDS, ROUNDS, WARM, PROCESSES = 3.0, 5, 2, 3
+"""Seconds of rounds, but ROUNDS at least."""
+PAUSE = 0.01
+"""Seconds before each call: idle threads of another library's pool spin no longer."""
+COLS, UNIT, PAGE = 4096, 1 << 20, 4096
+LEAST = 1 << 29
+"""Bytes moved where the last cache is small."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, its constants, and how often each element of its main operand crosses memory."""
+    """A program and its constants; ``tensors`` of its main operand's size cross memory."""
 
     program: str
     dtype: str
-    constants: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    tensors: int
     vecs: int = 4
 
     @property
     def name(self) -> str:
         return f"{self.program}_{self.dtype}"
 
+    @property
+    def reads(self) -> bool:
+        """It writes next to nothing."""
+        return self.program in ("total", "gemv")
 
-TALL = {"ROWS": ROWS, "COLS": COLS}
+    def sized(self, bytes: int) -> dict[str, Any]:
+        """Constants by which it moves at least ``bytes``."""
+        width = 4 if self.dtype == "f32" else 2
+        count = -(-bytes // (self.tensors * width * UNIT)) * UNIT
+        size: dict[str, Any] = {"N": count}
+        if self.program in ("rmsnorm", "layernorm", "softmax"):
+            size = {"ROWS": count // COLS, "COLS": COLS}
+        elif self.program == "gemv":
+            size = {"N": count // COLS, "K": COLS}
+        if self.program != "gemv":
+            size["DTYPE"] = self.dtype
+        return size
+
+
 CASES = (
-    Case("chain", "f32", {"N": N}),
-    Case("chain", "f16", {"N": 2 * N}),
-    Case("rmsnorm", "f32", TALL),
-    Case("rmsnorm", "bf16", TALL),
-    Case("layernorm", "f32", TALL),
-    Case("layernorm", "bf16", TALL),
-    Case("softmax", "f32", TALL),
-    Case("softmax", "bf16", TALL),
-    Case("total", "f32", {"N": N}),
-    Case("activations", "f32", {"N": N}, 2),
+    Case("chain", "f32", 2),
+    Case("chain", "f16", 2),
+    Case("rmsnorm", "f32", 4),
+    Case("rmsnorm", "bf16", 4),
+    Case("layernorm", "f32", 2),
+    Case("layernorm", "bf16", 2),
+    Case("softmax", "f32", 2),
+    Case("softmax", "bf16", 2),
+    Case("total", "f32", 1),
+    Case("activations", "f32", 4, vecs=2),
+    Case("gemv", "bf16", 1),
 )
 
 
@@ -75,10 +106,20 @@ def target() -> tuple[str, int]:
     sys.exit("this machine has neither AVX-512 nor AVX2")
 
 
-def rivals(case: Case, t: dict[str, Any]) -> Callable[[], Any]:
+def last_cache() -> int:
+    """Bytes of the largest cache that the system reports."""
+    from tilefoundry.build.probe import caches
+
+    return max((c.capacity for c in caches(min(os.sched_getaffinity(0))).values()), default=0)
+
+
+def by_torch(case: Case, t: dict[str, Any]) -> Callable[[], Any]:
     """What torch computes of the same inputs."""
     import torch
     from torch.nn.functional import gelu, layer_norm, rms_norm, silu
+
+    if case.program == "gemv":
+        x = t["x"].to(torch.bfloat16)
 
     def eager() -> Any:
         match case.program:
@@ -93,16 +134,90 @@ def rivals(case: Case, t: dict[str, Any]) -> Callable[[], Any]:
                 return torch.softmax(t["x"], -1)
             case "total":
                 return t["x"].sum()
-        x, y = t["x"], t["y"]
-        more = x > y
-        return silu(x) * gelu(y), torch.where(more, x.clamp(-0.5, 0.75), torch.tanh(y)), more
+            case "gemv":
+                return torch.mv(t["w"], x)
+        a, b = t["x"], t["y"]
+        more = a > b
+        return silu(a) * gelu(b), torch.where(more, a.clamp(-0.5, 0.75), torch.tanh(b)), more
 
     return eager
 
 
+def by_numpy(case: Case, t: dict[str, Any]) -> Callable[[], Any] | None:
+    """What numpy computes of the same inputs; None for what it has no types or functions for."""
+    import numpy as np
+
+    if case.dtype != "f32" or case.program == "activations":
+        return None
+    a = {name: x.numpy() for name, x in t.items()}
+
+    def normed(x: Any, mean: Any) -> Any:
+        away = x - mean
+        return away / np.sqrt(np.square(away).mean(-1, keepdims=True) + np.float32(1e-5))
+
+    def run() -> Any:
+        match case.program:
+            case "chain":
+                return (a["x"] * a["x"] + a["x"]) * a["x"]
+            case "rmsnorm":
+                added = a["h"] + a["mix"]
+                return added, normed(added, np.float32(0)) * a["gamma"]
+            case "layernorm":
+                mean = a["x"].mean(-1, keepdims=True)
+                return normed(a["x"], mean) * a["weight"] + a["bias"]
+            case "softmax":
+                powers = np.exp(a["x"] - a["x"].max(-1, keepdims=True))
+                return powers / powers.sum(-1, keepdims=True)
+        return a["x"].sum()
+
+    return run
+
+
+def paged(dtype: Any, shape: tuple[int, ...]) -> Any:
+    """A tensor of the type ``dtype`` that begins with a page of memory."""
+    import torch
+
+    bytes = prod(shape) * dtype.itemsize
+    room = torch.empty(bytes + PAGE, dtype=torch.uint8)
+    start = -room.data_ptr() % PAGE
+    return room[start : start + bytes].view(dtype).view(shape)
+
+
+def memory(bytes: int, threads: int, reads: bool) -> dict[str, Callable[[], Any]]:
+    """Reads of ``bytes``, or copies that read and write as many in all."""
+    import numpy as np
+    import torch
+
+    from tilefoundry.build.compiler import compiler
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"{folder}/copies.so"
+        line = [compiler()[0], "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
+        subprocess.run([*line, "-o", made, str(COPIES)], check=True)
+        library = ctypes.CDLL(made)
+    grain = (1 << 16) * threads
+    each = -(-bytes // (1 if reads else 2) // grain) * grain
+    held = [paged(torch.uint8, (each,)) for _ in range(1 if reads else 2)]
+    at = [x.fill_(1).data_ptr() for x in held]
+
+    def call(name: str) -> Callable[[], Any]:
+        function = getattr(library, name)
+        function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t, ctypes.c_int]
+        function.restype = None
+        return lambda: held and function(at[-1], at[0], each, threads)
+
+    if reads:
+        return {n: call(n) for n in ("read_vectors", "read_pages")}
+    source, place = (x.view(torch.float32) for x in held)
+    return {
+        **{n: call(n) for n in ("copy_library", "copy_vectors", "copy_stream")},
+        "copy_torch": lambda: place.copy_(source),
+        "copy_numpy": lambda: np.copyto(place.numpy(), source.numpy()),
+    }
+
+
 def one(name: str, threads: int) -> dict[str, Any]:
     """Measures one case in this process."""
-    import numpy as np
     import torch
 
     from tilefoundry.build import build
@@ -113,25 +228,31 @@ def one(name: str, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     case = next(c for c in CASES if c.name == name)
     where, lanes = target()
-    consts = {**case.constants, "DTYPE": case.dtype, "CORES": threads, "TARGET": where,
-              "LANES": lanes, "VECS": case.vecs if lanes == 16 else min(case.vecs, 2)}  # fmt: skip
+    consts = {**case.sized(max(LEAST, 2 * last_cache())), "CORES": threads}
+    if case.program == "gemv":
+        where = "amd.epyc_avx512"
+    else:
+        consts |= {"TARGET": where, "LANES": lanes,
+                   "VECS": case.vecs if lanes == 16 else min(case.vecs, 2)}  # fmt: skip
     built = build(load_source(str(PROGRAMS / f"{case.program}.py"), None, consts))
     takes = [a for a in built.source.arguments if a.role != "out"]
     gives = [a for a in built.source.arguments if a.role == "out"]
-    tensors = {a.name: torch.randn(a.shape).to(torch_dtype(a.dtype)) for a in takes}
-    outs = [torch.empty(a.shape, dtype=torch_dtype(a.dtype)) for a in gives]
+    tensors = {a.name: paged(torch_dtype(a.dtype), a.shape) for a in takes}
+    for x in tensors.values():
+        x.normal_()
+    outs = [paged(torch_dtype(a.dtype), a.shape) for a in gives]
     kernel = Compiled(built, threads)
     kernel.weights = {a.name: tensors[a.name] for a in takes if a.role == "weight"}
     given = [tensors[a.name] for a in takes if a.role == "in"]
     moved = sum(a.bytes for a in built.source.arguments)
-    source, place = torch.ones(moved // 8), torch.empty(moved // 8)
-    eager = rivals(case, tensors)
+    eager = by_torch(case, tensors)
     contenders: dict[str, Callable[[], Any]] = {
         "ours": lambda: kernel.into(outs, *given),
-        "copy_torch": lambda: place.copy_(source),
-        "copy_numpy": lambda: np.copyto(place.numpy(), source.numpy()),
+        **memory(moved, threads, case.reads),
         "torch": eager,
     }
+    if (found := by_numpy(case, tensors)) is not None and threads == 1:
+        contenders["numpy"] = found
     try:
         compiled = torch.compile(eager)
         compiled()
@@ -140,34 +261,39 @@ def one(name: str, threads: int) -> dict[str, Any]:
         print(f"# torch.compile: {type(error).__name__}", file=sys.stderr)
     times: dict[str, list[float]] = {c: [] for c in contenders}
     order = list(contenders)
-    for round in range(WARM + ROUNDS):
-        for c in order[round % len(order) :] + order[: round % len(order)]:
+    turn, start, stream = 0, time.perf_counter(), Random(1)
+    while turn < WARM + ROUNDS or time.perf_counter() - start < SECONDS:
+        for c in stream.sample(order, len(order)):
+            time.sleep(PAUSE)
             begin = time.perf_counter()
             contenders[c]()
             seconds = time.perf_counter() - begin
-            if round >= WARM:
+            if turn >= WARM:
                 times[c].append(seconds)
+        turn += 1
     return {"bytes": moved, "target": where, "seconds": {c: median(t) for c, t in times.items()}}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: GB/s of ours, of a copy and of torch, and their quotients."""
+    """One case: GB/s of ours, of memory and of the fastest rival, and their quotients."""
 
     case: str
     threads: int
     target: str
     megabytes: float
     ours: float
-    copy: float
-    torch: float
+    limit: float
+    limit_by: str
+    best: float
     rival: str
-    of_copy: float
-    over_torch: float
+    of_limit: float
+    over_best: float
     spread: float
+    speeds: dict[str, float]
 
     def __str__(self) -> str:
-        return " ".join(f"{k}={v}" for k, v in asdict(self).items())
+        return " ".join(f"{k}={v}" for k, v in asdict(self).items() if k != "speeds")
 
 
 def measure(name: str, threads: int) -> Row:
@@ -190,15 +316,17 @@ def measure(name: str, threads: int) -> Row:
         found.append(json.loads(done.stdout.splitlines()[-1]))
     moved = found[0]["bytes"]
     speeds = {c: [moved / f["seconds"][c] / 1e9 for f in found] for c in found[0]["seconds"]}
-    middle = {c: median(s) for c, s in speeds.items()}
-    copy = max(middle[c] for c in middle if c.startswith("copy"))
-    rival = max((c for c in middle if c.startswith("torch")), key=lambda c: middle[c])
-    ours = speeds["ours"]
-    spread = (max(ours) - min(ours)) / middle["ours"]
+    middle = {c: round(median(s), 2) for c, s in speeds.items()}
+
+    def most(*kinds: str) -> str:
+        return max((c for c in middle if c.startswith(kinds)), key=lambda c: middle[c])
+
+    limit, rival, ours = most("copy", "read"), most("torch", "numpy"), middle["ours"]
+    spread = (max(speeds["ours"]) - min(speeds["ours"])) / ours
     return Row(
-        name, threads, found[0]["target"], round(moved / 1e6, 1), round(middle["ours"], 2),
-        round(copy, 2), round(middle[rival], 2), rival, round(middle["ours"] / copy, 3),
-        round(middle["ours"] / middle[rival], 3), round(spread, 3),
+        name, threads, found[0]["target"], round(moved / 1e6, 1), ours,
+        middle[limit], limit, middle[rival], rival, round(ours / middle[limit], 3),
+        round(ours / middle[rival], 3), round(spread, 3), middle,
     )  # fmt: skip
 
 
@@ -222,7 +350,9 @@ def keep(rows: list[Row]) -> None:
         "compiler": compiler()[1],
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "units": {"ours": "GB/s", "copy": "GB/s", "torch": "GB/s", "megabytes": "MB"},
+        "last_cache": last_cache(),
+        "units": {"ours": "GB/s", "limit": "GB/s", "best": "GB/s", "speeds": "GB/s",
+                  "megabytes": "MB", "last_cache": "byte"},
         "rows": [asdict(row) for row in rows],
     }
     path = REPOSITORY / "bench" / "results" / f"cpu-memory-{now:%Y%m%d}-{record['commit']}.json"

@@ -1,13 +1,19 @@
-"""The chain (x * x + x) * x over any number of elements: a core takes every CORES-th chunk
-of VECS vectors, the last chunk is padded."""
+"""An fp16 elementwise chain (x * x + x) * x over any number of elements: a core takes its
+part of the blocks of STREAMS pages and goes through the pages of a block side by side, so that
+each has a prefetcher of its own. The result is stored past the caches: it is not read again here."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 N, DTYPE = 10007, "f16"
-TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 4
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
+STREAMS, PAGE = 4, 4096
 CHUNK = LANES * VECS
-STEPS = ceildiv(N, CHUNK)
+RUN = PAGE // (4 if DTYPE == "f32" else 2)
+BLOCK = STREAMS * RUN
+PART = ceildiv(N, CORES * BLOCK)
+BLOCKS = CORES * PART
+store = T.x86.StreamStore() if N >= CHUNK else T.copy()
 
 
 @module(
@@ -18,12 +24,15 @@ STEPS = ceildiv(N, CHUNK)
 class Chain:
     @func
     def chain(x: Tensor[(N,), DTYPE]) -> Tensor[(N,), DTYPE]:
-        padded = tf.pad(x, (0, STEPS * CHUNK - N), 0.0)
-        out = tf.empty(Tensor[(STEPS * CHUNK,), DTYPE])
+        padded = tf.pad(x, (0, BLOCKS * BLOCK - N), 0.0)
+        out = tf.empty(Tensor[(BLOCKS * BLOCK,), DTYPE])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for step in range(cores.core, STEPS, CORES):
-                    at = step * CHUNK
-                    v = tf.reshard(padded[at:at + CHUNK], (VECS, LANES @ t.lane), "rmem")
-                    out = tf.insert_slice(out, (v * v + v) * v, (at,))
+                for block in range(cores.core * PART, cores.core * PART + PART):
+                    for c in tf.tile(RUN, CHUNK):
+                        for stream in range(STREAMS):
+                            at = block * BLOCK + stream * RUN + c.start
+                            v = tf.reshard(padded[at:at + CHUNK], (VECS, LANES @ t.lane), "rmem")
+                            made = tf.schedule(((v * v + v) * v, tf.empty(Tensor[(CHUNK,), DTYPE])), op=store)
+                            out = tf.insert_slice(out, made, (at,))
         return out[:N]

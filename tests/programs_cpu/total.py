@@ -1,13 +1,17 @@
-"""The sum of all elements: each core adds its part of them in chunks of VECS vectors, then the
-cores combine what they have."""
+"""The sum of all elements: each core goes through its part of them in blocks of STREAMS pages,
+the pages side by side so that each has a prefetcher of its own, and adds chunks of VECS vectors
+to as many sums; then the sums are combined, and what the cores have."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 N, DTYPE = 5003, "f32"
 TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 4
+STREAMS, PAGE = 4, 4096
 CHUNK = LANES * VECS
-PART = ceildiv(N, CORES * CHUNK) * CHUNK
+RUN = PAGE // (4 if DTYPE == "f32" else 2)
+BLOCK = STREAMS * RUN
+PART = ceildiv(N, CORES * BLOCK) * BLOCK
 
 
 @module(
@@ -21,11 +25,12 @@ class Total:
         padded = tf.reshape(tf.pad(x, (0, CORES * PART - N), 0.0), (CORES, PART))
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                held = tf.zeros(
-                    Tensor[(1,), "f32", (1,) @ {cores.core @ P("sum"), t.lane @ P("sum")}, "rmem"]
-                )
-                for c in tf.tile(PART, CHUNK):
-                    v = tf.reshard(padded[:, c], (CORES @ cores.core, VECS, LANES @ t.lane), "rmem")
-                    terms = tf.reduce(tf.cast(v, "f32"), (0, 1), kind="sum")
-                    held = held + tf.reshape(terms, (1,))
-                return tf.reshard(held, (1,), "gmem")
+                sums = tf.zeros(Tensor[(CORES, CHUNK), "f32", (CORES @ cores.core, VECS, LANES @ t.lane), "rmem"])
+                for block in range(0, PART, BLOCK):
+                    for c in tf.tile(RUN, CHUNK):
+                        for stream in range(STREAMS):
+                            at = block + stream * RUN + c.start
+                            v = tf.reshard(padded[:, at:at + CHUNK], (CORES @ cores.core, VECS, LANES @ t.lane), "rmem")
+                            sums = sums + tf.cast(v, "f32")
+                held = tf.reduce(sums, (0, 1), kind="sum")
+                return tf.reshard(tf.reshape(held, (1,)), (1,), "gmem")

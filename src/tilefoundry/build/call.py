@@ -138,7 +138,7 @@ def _torch_pointer(x: Any, a: Argument) -> int:
     try:
         if (
             x.dtype is _torch_dtype(a) and x.shape == a.shape and x.is_contiguous() and x.is_cpu
-            and not x.is_neg() and not x.is_conj()
+            and not x.is_neg() and not x.is_conj() and x.data_ptr() % a.align == 0
         ):  # fmt: skip
             return x.data_ptr()
     except AttributeError:
@@ -146,14 +146,19 @@ def _torch_pointer(x: Any, a: Argument) -> int:
     if not hasattr(x, "data_ptr"):
         return _array_pointer(x, a)
     found = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides {x.stride()}"
-    _refused(a, f"{found} on {x.device}")
+    _refused(a, f"{found} on {x.device}{_address(x.data_ptr(), a)}")
     raise AssertionError
 
 
 def _torch_empty(a: Argument) -> Any:
     import torch
 
-    return torch.empty(a.shape, dtype=_torch_dtype(a))
+    made = torch.empty(a.shape, dtype=_torch_dtype(a))
+    if made.data_ptr() % a.align == 0:
+        return made
+    bytes = torch.empty(a.bytes + a.align, dtype=torch.uint8)
+    start = -bytes.data_ptr() % a.align
+    return bytes[start : start + a.bytes].view(_torch_dtype(a)).view(a.shape)
 
 
 # numpy, and what has DLPack
@@ -172,10 +177,11 @@ def _array_pointer(x: Any, a: Argument) -> int:
     if (
         array.dtype.name == _array_dtype(a) and array.shape == a.shape
         and array.flags.c_contiguous and array.flags.aligned
-        and (a.role != "out" or array.flags.writeable)
+        and (a.role != "out" or array.flags.writeable) and array.ctypes.data % a.align == 0
     ):  # fmt: skip
         return array.ctypes.data
-    _refused(a, f"{array.dtype.name} {array.shape} with strides of {array.strides} bytes")
+    found = f"{array.dtype.name} {array.shape} with strides of {array.strides} bytes"
+    _refused(a, found + _address(array.ctypes.data, a))
     raise AssertionError
 
 
@@ -200,19 +206,28 @@ def _by_dlpack(x: Any, a: Argument) -> Any:
 def _array_empty(a: Argument) -> Any:
     import numpy
 
-    name = NUMPY.get(a.dtype.name)
+    name: Any = NUMPY.get(a.dtype.name)
     if name is None:
         try:
             import ml_dtypes  # type: ignore[import-not-found]
         except ImportError:
             found = "numpy arrays, and an output of this type needs the package ml_dtypes"
             refuse("build-argument", None, name=a.name, wants=_wanted(a), found=found)
-        return numpy.empty(a.shape, getattr(ml_dtypes, NUMPY_BY_ML_DTYPES[a.dtype.name]))
-    return numpy.empty(a.shape, name)
+        name = getattr(ml_dtypes, NUMPY_BY_ML_DTYPES[a.dtype.name])
+    if a.align == 1:
+        return numpy.empty(a.shape, name)
+    bytes = numpy.empty(a.bytes + a.align, numpy.uint8)
+    start = -bytes.ctypes.data % a.align
+    return bytes[start : start + a.bytes].view(name).reshape(a.shape)
 
 
 def _wanted(a: Argument) -> str:
-    return f"{a.dtype} {a.shape}, contiguous, on the CPU"
+    at = f", at a multiple of {a.align} bytes" if a.align > 1 else ""
+    return f"{a.dtype} {a.shape}, contiguous, on the CPU{at}"
+
+
+def _address(pointer: int, a: Argument) -> str:
+    return f", {pointer % a.align} bytes past one" if pointer % a.align else ""
 
 
 def _refused(a: Argument, found: str) -> None:

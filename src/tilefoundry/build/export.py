@@ -74,10 +74,12 @@ def _header(built: Built) -> str:
     out.note(f"cc {_options(built)} -o {_library(built)} {source.name}.c {' '.join(LIBRARIES)}")
     out.line()
     for a in source.arguments:
-        out.note(f"{a.name}: {a.role}, {a.dtype}, {_shape(a)}, row-major")
+        at = f", aligned to {a.align}" if a.align > 1 else ""
+        out.note(f"{a.name}: {a.role}, {a.dtype}, {_shape(a)}, row-major{at}")
     out.note(f"work: {source.workspace} bytes, aligned to 64 (NULL for none)")
     out.note("threads: how many may run it, 0 for as many as OpenMP gives")
-    out.note("answers 0 if it ran, 1 if cores that wait for one another got no thread each")
+    out.note("answers 0 if it ran, 1 if cores that wait for one another got no thread each,")
+    out.note("2 if a tensor is not aligned as stated")
     out.line(_declaration(built))
     out.line()
     out.line(f"#define {source.name.upper()}_WORKSPACE {source.workspace}")
@@ -112,9 +114,11 @@ def _loader(built: Built) -> str:
     out.line(f"RUN.argtypes = [ctypes.c_void_p] * {len(source.arguments) + 1} + [ctypes.c_int]")
     out.line()
     out.line()
-    out.line("def _pointer(x, dtype, shape):")
+    out.line("def _pointer(x, dtype, shape, align):")
     out.line("    if x.dtype is not dtype or tuple(x.shape) != shape or not x.is_contiguous():")
     out.line('        raise TypeError(f"expected a contiguous {dtype} of shape {shape}")')
+    out.line("    if x.data_ptr() % align:")
+    out.line('        raise TypeError(f"expected memory at a multiple of {align} bytes")')
     out.line("    return x.data_ptr()")
     out.line()
     out.line()
@@ -124,7 +128,9 @@ def _loader(built: Built) -> str:
         out.line(f"    {a.name} = torch.empty({a.shape}, dtype=torch.{a.dtype.torch})")
     out.line(f"    work = torch.empty({source.workspace} + 64, dtype=torch.uint8)")
     out.line("    start = -(-work.data_ptr() // 64) * 64")
-    words = [f"_pointer({a.name}, torch.{a.dtype.torch}, {a.shape})" for a in source.arguments]
+    words = [
+        f"_pointer({a.name}, torch.{a.dtype.torch}, {a.shape}, {a.align})" for a in source.arguments
+    ]
     out.line("    answer = RUN(")
     for word in words:
         out.line(f"        {word},")

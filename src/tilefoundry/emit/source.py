@@ -16,6 +16,8 @@ class Argument:
     shape: tuple[int, ...]
     role: str
     """``in``, ``weight`` or ``out``."""
+    align: int = 1
+    """Bytes that its address must be a multiple of, beyond what its elements ask for."""
 
     @property
     def bytes(self) -> int:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
-from tilefoundry.tir.program import Buffer, Program
+from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.registry import contract_at
+from tilefoundry.tir.program import Buffer, Issue, Program, View, walk
 
 
 def authors(program: Program) -> dict[str, list[str]]:
@@ -29,18 +31,38 @@ def values_of(program: Program) -> dict[str, Buffer]:
     return out
 
 
+def addresses_of(program: Program) -> dict[str, int]:
+    """What the instructions of the kernels ask of the addresses of values, in bytes."""
+    out: dict[str, int] = {}
+    for launch in program.launches:
+        func = program.kernels[launch.kernel]
+        asked = {
+            view.buffer: contract.address
+            for stmt, _ in walk(func.body)
+            if isinstance(stmt, Issue)
+            and isinstance(contract := contract_at(stmt.instr), CopyInstr)
+            for view in (*stmt.reads, *stmt.writes)
+            if isinstance(view, View)
+        }
+        names = (*launch.inputs, *launch.outputs)
+        for name, param in zip(names, func.params, strict=True):
+            out[name] = max(out.get(name, 1), asked.get(param, 1))
+    return out
+
+
 def arguments_of(program: Program, values: dict[str, Buffer]) -> tuple[Argument, ...]:
     """The arguments of the program's entry: inputs, then results."""
     out: list[Argument] = []
+    align = addresses_of(program)
     for name in program.inputs:
         if name not in values:
             refuse("emit-form", None, what=f"the input {name}", why="no kernel reads it",
                    fix="remove it")  # fmt: skip
         role = "weight" if name in program.weights else "in"
-        out.append(Argument(name, values[name].dtype, values[name].shape, role))
+        out.append(Argument(name, values[name].dtype, values[name].shape, role, align[name]))
     for name in program.results:
         if name in program.inputs:
             refuse("emit-form", None, what=f"the result {name}", why="it is an input as it stands",
                    fix="return what a kernel makes")  # fmt: skip
-        out.append(Argument(name, values[name].dtype, values[name].shape, "out"))
+        out.append(Argument(name, values[name].dtype, values[name].shape, "out", align[name]))
     return tuple(out)

@@ -7,6 +7,7 @@ from itertools import product
 
 from tilefoundry.emit.c.files import byte, first, row
 from tilefoundry.emit.c.kernel import Kernel
+from tilefoundry.emit.c.moves import emit_copy
 from tilefoundry.emit.c.vector_mma import emit_vector_mma
 from tilefoundry.emit.registry import Emitter, emitter_of, instruction
 from tilefoundry.ir.mesh import Mesh
@@ -46,7 +47,11 @@ def emit_product(k: Kernel, contract: MmaAtom, call: str, issue: Issue, mesh: Me
 
 
 def emit_move(k: Kernel, contract: CopyInstr, call: str, issue: Issue, mesh: Mesh) -> None:
-    """One call for each row, or for each tile of rows at one distance."""
+    """One call for each row, or for each tile of rows at one distance; for each vector where
+    no register file has rows."""
+    if not contract.rows:
+        emit_copy(k, issue, mesh, call)
+        return
     source, write = issue.reads[0], issue.writes[0]
     assert isinstance(source, View)
     rows = plan_of(issue, mesh, k.level)

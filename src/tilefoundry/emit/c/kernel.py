@@ -75,11 +75,14 @@ class Kernel:
     def __init__(
         self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]],
         writer: Callable[[Issue], Emitter], files: Sequence[RegisterFile] = (),
+        settling: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.func = func
         self.writer = writer
         """Who writes an issue."""
         self.files = files
+        self.settling = settling
+        """Statements after which other cores see what this one wrote."""
         self.out = out
         self.sources = sources
         self.level = func.target.levels[-1]
@@ -153,6 +156,12 @@ class Kernel:
             self.body(self.func.body, Mesh())
             for _, end in reversed(files):
                 self.out.line(end)
+            self.settle()
+
+    def settle(self) -> None:
+        """What precedes the moment from which other cores read what this one wrote."""
+        for statement in self.settling:
+            self.out.line(statement)
 
     def _declare(self, buffer: Buffer) -> None:
         if any(buffer.storage in file.storages for file in self.files):
@@ -243,6 +252,7 @@ class Kernel:
 
     def _sync(self, stmt: Sync) -> None:
         if stmt.kind in ("grid", "cluster"):
+            self.settle()
             self.out.line("#pragma omp barrier")
         elif stmt.kind not in ORDERED_BY_ITSELF:
             self.form(stmt, f"T.{stmt.kind}", "cores have no such engine", "let a core copy")
@@ -399,12 +409,12 @@ class Kernel:
             return self.vector(operand, at)
         return memory.load(self, operand, at)
 
-    def put(self, view: View, at: tuple[Dim, ...], text: str) -> None:
-        """Writes a vector of stored elements at ``at``."""
+    def put(self, view: View, at: tuple[Dim, ...], text: str, call: str = "") -> None:
+        """Writes a vector of stored elements at ``at``; to memory by ``call``."""
         if self.in_registers(view):
             self.out.line(f"{self.vector(view, at)} = {text};")
         else:
-            memory.store(self, view, at, text)
+            memory.store(self, view, at, text, call)
 
     def driver(self, issue: Issue) -> View | None:
         """The view whose holders say who does what; None where memory alone is touched."""

@@ -95,15 +95,16 @@ def load(k: Kernel, view: View, at: tuple[Dim, ...]) -> str:
     return f"({dtype}v){{{', '.join(each)}}}"
 
 
-def store(k: Kernel, view: View, at: tuple[Dim, ...], text: str) -> None:
-    """Writes a lane's element each; lanes of one address hold one value."""
+def store(k: Kernel, view: View, at: tuple[Dim, ...], text: str, call: str = "") -> None:
+    """Writes a lane's element each, whole vectors by ``call``; lanes of one address hold one
+    value."""
     place = k.element(view, at)
     dtype, lanes = c_type(view.dtype), k.per_lane(address(view.buffer, place))
     edges, steps = _open(view, place), _steps(lanes)
     base = _base(k, view, lanes[0])
     if steps == tuple(range(k.lanes)):
         if not edges:
-            k.out.line(f"tf_store_{dtype}({base}, {text});")
+            k.out.line(f"{call or f'tf_store_{dtype}'}({base}, {text});")
             return
         cut = _range(k, edges)
         if cut is not None:

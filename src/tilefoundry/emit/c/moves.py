@@ -15,20 +15,22 @@ from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Scalar, View
 
 
-def emit_copy(k: Kernel, issue: Issue, mesh: Mesh) -> None:
-    """Element by element, a vector at a time where registers are one end."""
+def emit_copy(k: Kernel, issue: Issue, mesh: Mesh, call: str = "") -> None:
+    """Element by element, a vector at a time where registers are one end; whole vectors are
+    stored to memory by ``call``."""
     write = issue.writes[0]
     if not issue.reads:
         return  # a fill that leaves what is there
     open_views = [v for v in (issue.reads[0], write) if isinstance(v, View) and v.fill is not None]
     tests = [whole_tests(k, v) for v in open_views]
     if not open_views or not all(tests):
-        _copy(k, issue)
+        _copy(k, issue, call)
         return
     with k.out.block(f"if ({' && '.join(t for found in tests for t in found or ())})"):
-        _copy(k, replace(issue, reads=tuple(map(_inside, issue.reads)), writes=(_inside(write),)))
+        inside = replace(issue, reads=tuple(map(_inside, issue.reads)), writes=(_inside(write),))
+        _copy(k, inside, call)
     with k.out.block("else"):
-        _copy(k, issue)
+        _copy(k, issue, call)
 
 
 def _inside(view: Any) -> Any:
@@ -36,14 +38,14 @@ def _inside(view: Any) -> Any:
     return replace(view, fill=None) if isinstance(view, View) else view
 
 
-def _copy(k: Kernel, issue: Issue) -> None:
+def _copy(k: Kernel, issue: Issue, call: str) -> None:
     source, write = issue.reads[0], issue.writes[0]
     driver = k.driver(issue)
     if driver is None:
         _in_memory(k, issue)
         return
     for at in k.each(k.domain(driver)):
-        k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype))
+        k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype), call)
 
 
 def _in_memory(k: Kernel, issue: Issue) -> None:

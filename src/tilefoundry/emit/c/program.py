@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -13,11 +13,12 @@ from tilefoundry.emit.c.called import text_of, writer
 from tilefoundry.emit.c.files import RegisterFile
 from tilefoundry.emit.c.kernel import Kernel
 from tilefoundry.emit.c.text import c_type
-from tilefoundry.emit.source import Source
+from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.values import arguments_of, authors, values_of
 from tilefoundry.emit.writer import Writer
+from tilefoundry.targets.contract.spoken import CText
 from tilefoundry.targets.target import Target
-from tilefoundry.tir.program import Buffer, Issue, Launch, Program, walk
+from tilefoundry.tir.program import Buffer, Issue, Launch, PrimFunc, Program, walk
 
 HEADER = Path(__file__).parent / "rt" / "tf_c.h"
 ALIGN = 64
@@ -47,7 +48,10 @@ def emit_program(program: Program, machine: Machine) -> Source:
     headers = (HEADER, *machine.headers)
     for func in program.kernels.values():
         write = partial(writer, func.target)
-        kernels[func.name] = Kernel(func, out, sources, write, machine.files)
+        settling = [text.settle for text in _texts(func) if text.settle]
+        kernels[func.name] = Kernel(
+            func, out, sources, write, machine.files, tuple(dict.fromkeys(settling))
+        )
     out.line(f"#define TF_LANES {next(iter(kernels.values())).lanes}")
     for header in headers:
         out.line(f'#include "{header.name}"')
@@ -59,7 +63,8 @@ def emit_program(program: Program, machine: Machine) -> Source:
     values = values_of(program)
     entry = f"{program.entry}_run"
     places, total = _workspace(program, kernels, values)
-    _entry(out, program, kernels, values, places, entry)
+    arguments = arguments_of(program, values)
+    _entry(out, program, kernels, values, places, entry, arguments)
     texts = {h.name: h.read_text(encoding="utf-8") for h in headers}
     return Source(
         program.entry,
@@ -67,19 +72,23 @@ def emit_program(program: Program, machine: Machine) -> Source:
         {f"{program.entry}.c": out.mapped(), **texts},
         {f"{program.entry}.c": out.text(), **texts},
         entry,
-        arguments_of(program, values),
+        arguments,
         total,
         _options(target, machine),
         tuple(_facts(k) for k in kernels.values()),
     )
 
 
+def _texts(func: PrimFunc) -> Iterator[CText]:
+    """What contracts have C say, of each issue that one speaks for."""
+    issues = (stmt for stmt, _ in walk(func.body) if isinstance(stmt, Issue))
+    return filter(None, map(text_of, issues))
+
+
 def _definitions(out: Writer, program: Program) -> None:
     """What the contracts of the instructions used define, each text once."""
-    bodies = (walk(func.body) for func in program.kernels.values())
-    issues = (stmt for body in bodies for stmt, _ in body if isinstance(stmt, Issue))
-    texts = (text.code for text in map(text_of, issues) if text is not None and text.code)
-    for code in dict.fromkeys(texts):
+    texts = (text.code for func in program.kernels.values() for text in _texts(func))
+    for code in dict.fromkeys(filter(None, texts)):
         out.line()
         for line in code.strip("\n").splitlines():
             out.line(line)
@@ -117,10 +126,11 @@ def _workspace(
 
 def _entry(
     out: Writer, program: Program, kernels: dict[str, Kernel], values: dict[str, Buffer],
-    places: dict[object, int], entry: str,
+    places: dict[object, int], entry: str, arguments: Sequence[Argument],
 ) -> None:  # fmt: skip
     """Takes the program's tensors, a workspace and the number of threads (0: all there are);
-    0 if it ran, 1 if cores that wait for one another got no thread each."""
+    0 if it ran, 1 if cores that wait for one another got no thread each, 2 if a tensor lies
+    where its instructions cannot reach it."""
     out.names = set(RESERVED)
     out.span = None
     words: dict[str, str] = {}
@@ -132,6 +142,9 @@ def _entry(
     out.line()
     with out.block(f"int {entry}({', '.join(params)}, char *work, int threads)"):
         out.line("(void)work;")
+        for a in arguments:
+            if a.align > 1:
+                out.line(f"if ((uintptr_t){words[a.name]} % {a.align}) return 2;")
         out.line("int all = threads > 0 ? threads : omp_get_max_threads();")
         for launch in program.launches:
             _launch(out, launch, kernels[launch.kernel], values, words, places)

@@ -171,6 +171,7 @@ def _combine(k: Kernel, issue: Issue, mesh: Mesh) -> None:
             else:
                 k.put(write, at, narrowed("all", have, write.dtype))
     if cores:
+        k.settle()
         k.out.line("#pragma omp barrier")
         for at in k.each(domain):
             with k.out.block(""):

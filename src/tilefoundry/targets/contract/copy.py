@@ -88,6 +88,8 @@ class CopyInstr:
     proxy: str = "generic"
     source: str = ""
     align: int = 1
+    address: int = 1
+    """Bytes that the address of a tensor in device memory must be a multiple of."""
     ops: tuple[str, ...] = ()
     """Operations that it carries out where no instruction was chosen."""
     level: str | None = None

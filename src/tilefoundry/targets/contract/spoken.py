@@ -17,12 +17,15 @@ class CText:
     - a matrix instruction on register files: those of the accumulator, of A and of B;
     - a copy of rows: that of the row and a pointer; of tiles: that of the tile, a pointer to
       its first row and the bytes from row to row;
+    - any other store from registers: a pointer and a whole vector, for each;
     - a fill of a register file: the number of a row or tile, for each;
     - an operation on registers: the vectors of its operands, as stored; gives the result's.
     """
 
     call: str
     code: str = ""
+    settle: str = ""
+    """A statement after which other cores see what it wrote; empty: they do anyway."""
 
 
 __all__ = ["CText"]

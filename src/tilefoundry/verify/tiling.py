@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import TypeAlias
 
 from tilefoundry.ir.expr import (
@@ -85,7 +86,8 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
         held = _held_axes(partner, view)
     if any(a.extent > 1 for a in held & frozenset(outer)):
         assert partner is not None
-        names = (view.buffer.shape, partner.buffer.layout, _plain(view, sources))
+        plain = (_plain(v, sources) for v in (view, partner))
+        names = (view.buffer.shape, partner.buffer.shape, partner.buffer.layout, *plain)
         owner.add(("held", *names))
     seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
     return Tiling(frozenset(owner), covers) if seen.issuperset(
@@ -146,9 +148,53 @@ def _name(kind: str, number: int, extent: int, step: int) -> IterVar:
 
 def _held_axes(partner: View | None, view: View) -> frozenset[Axis]:
     """Mesh axes over which the register side is split: their units hold different elements."""
-    if partner is None or partner.buffer.layout is None or not partner.is_whole:
+    if partner is None or view.shape != partner.shape:
         return frozenset()
-    return frozenset(a for a in partner.buffer.layout.split_axes if view.shape == partner.shape)
+    return frozenset(part.axis for part in held_parts(partner))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A unit at coordinate c of ``axis`` holds those elements of a view for which index
+    ``dim`` // ``inner`` % ``extent`` is c // ``below`` % ``extent``."""
+
+    dim: int
+    inner: int
+    extent: int
+    axis: Axis
+    below: int
+
+
+def held_parts(view: View) -> tuple[Part, ...]:
+    """Who holds which elements of a view of all of a buffer in registers, in any shape and
+    order of axes; empty where everybody does or that cannot be told."""
+    buffer = view.buffer
+    if buffer.layout is None or prod(view.shape) != prod(buffer.shape):
+        return ()
+    sources = Sources(dict(zip(view.vars, view.shape, strict=True)), {}, {})
+    number = {v: n for n, v in enumerate(view.vars)}
+    indices = [_radix(x, sources) for x in view.index]
+    out: list[Part] = []
+    for held in buffer.layout.digits(buffer.shape):
+        found = indices[held.dim]
+        if found is None or found[0] or not isinstance(held.inner, int):
+            return ()
+        start, reached = held.inner, 1
+        stop = start * held.axis.extent
+        for weight, (sym, inner, extent) in found[1]:
+            count = _count((sym, inner, extent), sources)
+            assert count is not None
+            low, high = max(weight, start), min(weight * count, stop)
+            if low >= high:
+                continue
+            if low % weight or high % low or (weight * count) % high:
+                return ()
+            above = Part(number[sym], inner * (low // weight), high // low, held.axis, low // start)  # type: ignore[index]
+            out.append(above)
+            reached *= above.extent
+        if reached != held.axis.extent:
+            return ()
+    return tuple(out)
 
 
 def _sources(around: tuple[Stmt, ...], outer: list[Axis]) -> Sources | None:
@@ -218,39 +264,48 @@ def _digits(x: Dim, sources: Sources) -> tuple[int, list[tuple[int, Digit]]] | N
         if not mono:
             base += coef
             continue
-        digit = _digit(mono[0], sources) if len(mono) == 1 and coef > 0 else None
-        if digit is None:
+        found = _places(mono[0], sources) if len(mono) == 1 and coef > 0 else None
+        if found is None:
             return None
-        sym, inner, extent = digit
-        step = sources.steps.get(sym, 1)
-        if step != 1:
-            # a loop in steps: its number is what has digits
-            if inner == 1 and extent is None:
-                coef *= step
-            elif inner % step == 0:
-                inner //= step
-            else:
-                return None
-        if sources.extents[sym] > 1:
-            out.append((coef, (sym, inner, extent)))
+        out += [(coef * weight, digit) for weight, digit in found]
     return base, out
 
 
-def _digit(atom: Atom, sources: Sources) -> Digit | None:
+def _places(atom: Atom, sources: Sources) -> list[tuple[int, Digit]] | None:
+    """Weights and digits of one symbol, quotient or remainder. Of a loop in steps its number
+    has digits; a division cuts the digits of what is divided at its divisor."""
     if isinstance(atom, Sym):
-        return (atom, 1, None) if atom in sources.extents else None
-    if isinstance(atom, (FloorDiv, Mod)) and isinstance(atom.den, int):
-        inside = atom.num
-        if not isinstance(inside, Expr) or len(inside.terms) != 1:
+        if sources.extents.get(atom, 0) > 1:
+            return [(sources.steps.get(atom, 1), (atom, 1, None))]
+        return [] if atom in sources.extents else None
+    if not isinstance(atom, (FloorDiv, Mod)) or not isinstance(atom.den, int):
+        return None
+    inside = _digits(atom.num, sources)
+    if inside is None or inside[0]:
+        return None
+    cut, reached = atom.den, 1
+    out: list[tuple[int, Digit]] = []
+    for weight, digit in sorted(inside[1], key=lambda d: d[0]):
+        count = _count(digit, sources)
+        if count is None or weight < reached:
             return None
-        mono, coef = inside.terms[0]
-        below = _digit(mono[0], sources) if coef == 1 and len(mono) == 1 else None
-        if below is None or below[2] is not None:
-            return None
-        if isinstance(atom, Mod):
-            return below[0], below[1], atom.den
-        return below[0], below[1] * atom.den, None
-    return None
+        reached = weight * count
+        sym, inner, extent = digit
+        if weight < cut < reached:
+            if cut % weight or reached % cut:
+                return None
+            low, high = cut // weight, reached // cut
+            upper = sym, inner * low, None if extent is None else high
+            digit = (sym, inner, low) if isinstance(atom, Mod) else upper
+            out.append((weight if isinstance(atom, Mod) else 1, digit))
+        elif weight >= cut:
+            if weight % cut:
+                return None
+            if isinstance(atom, FloorDiv):
+                out.append((weight // cut, digit))
+        elif isinstance(atom, Mod):
+            out.append((weight, digit))
+    return out
 
 
 def _count(digit: Digit, sources: Sources) -> int | None:
@@ -272,4 +327,4 @@ def _complete(digits: list[Digit], total: int) -> bool:
     return reached == total
 
 
-__all__ = ["Tiling", "box_of", "tiles"]
+__all__ = ["Part", "Tiling", "box_of", "held_parts", "tiles"]

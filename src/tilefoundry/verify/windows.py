@@ -7,10 +7,9 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from tilefoundry.ir.expr import Dim
-from tilefoundry.ir.mesh import Axis
 from tilefoundry.tir.program import View
 from tilefoundry.verify.roles import Layout, Site, coordinate, inner_levels, window_axes
-from tilefoundry.verify.tiling import box_of
+from tilefoundry.verify.tiling import Part, box_of, held_parts
 from tilefoundry.verify.touch import Box, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker
 
@@ -37,7 +36,7 @@ def windows_of(walker: Walker, item: Placed, view: View, write: bool) -> list[Wr
     if axes is not None:
         spans = _Parts(held, view, axes)
         return _boxes(walker, item, view, write, tuple(start for start, _ in axes), spans)
-    box = None if held.digits else box_of(view)
+    box = None if held.parts else box_of(view)
     if box is None:
         return _elements(walker, item, view, write, held)
     whole = tuple((0, extent - 1) for _, extent in box)
@@ -98,24 +97,23 @@ class _Held:
 
     def __init__(self, layout: Layout, site: Site, view: View) -> None:
         self.blocks = layout.blocks
-        self.digits: list[tuple[int, Axis, int]] = []
-        """(axis of the view, mesh axis, inner): index // inner % extent is the coordinate."""
         other = partner(site.stmt, view)  # type: ignore[arg-type]
-        if other is None or other.buffer.layout is None or not other.is_whole:
-            return
         inside = inner_levels(layout.func)
-        for d in other.buffer.layout.digits(other.buffer.shape):
-            if d.axis.level not in inside and d.axis.extent > 1:
-                self.digits.append((d.dim, d.axis, int(d.inner)))  # type: ignore[arg-type]
+        self.parts: list[Part] = [
+            p for p in (held_parts(other) if other is not None else ())
+            if p.axis.level not in inside and p.extent > 1
+        ]  # fmt: skip
 
     def at(self, block: int) -> tuple[int, ...]:
         units = self.blocks[block]
-        return tuple(coordinate(a, units.get(a.level, 0)) for _, a, _ in self.digits)
+        return tuple(
+            coordinate(p.axis, units.get(p.axis.level, 0)) // p.below % p.extent for p in self.parts
+        )
 
     def has(self, block: int, index: tuple[int, ...]) -> bool:
         return all(
-            index[axis] // inner % a.extent == c
-            for (axis, a, inner), c in zip(self.digits, self.at(block), strict=True)
+            index[p.dim] // p.inner % p.extent == c
+            for p, c in zip(self.parts, self.at(block), strict=True)
         )
 
 
@@ -139,9 +137,8 @@ class _Parts:
     def _boxes(self, at: tuple[int, ...]) -> list[Box] | None:
         boxes: list[Box] = [()]
         for axis, extent in zip(self.along, self.shape, strict=True):
-            mine = [(a.extent, inner, c)
-                    for (d, a, inner), c in zip(self.held.digits, at, strict=True)
-                    if d == axis]  # fmt: skip
+            mine = [(p.extent, p.inner, c)
+                    for p, c in zip(self.held.parts, at, strict=True) if p.dim == axis]  # fmt: skip
             runs: list[tuple[int, int]] = []
             step = gcd(extent, *(inner for _, inner, _ in mine))
             for i in range(0, extent, step if mine else extent):

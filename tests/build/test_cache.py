@@ -123,3 +123,22 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEFOUNDRY_HOME", str(blocked))
     with pytest.raises(Refusal, match="build-cache"):
         cache.entry("key", "x.so", made)
+
+
+def test_a_cache_that_is_only_read(tmp_path, monkeypatch):
+    """Its entries are hits; what it lacks is made in the cache that may be written."""
+
+    def make(text):
+        return lambda folder: (folder / "lib.so").write_text(text)
+
+    monkeypatch.delenv("TILEFOUNDRY_CACHE", raising=False)
+    monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path / "callers"))
+    cache.entry("known", "lib.so", make("callers"))
+    monkeypatch.setenv(cache.READ_ONLY, str(cache.root()))
+    monkeypatch.setenv("TILEFOUNDRY_CACHE", str(tmp_path / "own"))
+    known = cache.entry("known", "lib.so", make("another"))
+    assert known.hit and known.library.read_text() == "callers"
+    new = cache.entry("new", "lib.so", make("new"))
+    assert not new.hit and new.library.is_relative_to(tmp_path / "own")
+    assert cache.entry("new", "lib.so", make("another")).hit
+    assert not (tmp_path / "callers" / "cache" / "build" / "new").exists()

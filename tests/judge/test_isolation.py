@@ -219,7 +219,9 @@ tried("shared", lambda: asked(29, 0, 4096, 0o1600))
     if not one.holds("calls"):
         pytest.skip(one.child.isolation["calls"])
     said = one.said
-    assert all(said[name].endswith("Error") for name in ("users", "mount", "events", "shared")), said
+    assert all(said[name].endswith("Error") for name in ("users", "mount", "events", "shared")), (
+        said
+    )
     assert said["clone"].endswith("Error"), said
     if one.holds("user"):
         assert said["root"] == "PermissionError"

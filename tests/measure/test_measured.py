@@ -1,6 +1,7 @@
 """Whole measurements: what is wrong is refused, what is right is reported. No figure is judged."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from here import Here
@@ -75,6 +76,8 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(player, "WARM_SECONDS", 1e-9)
+    # both sides and the evaluator are one process here
+    monkeypatch.setattr("tilefoundry.judge.child.withhold", lambda: None)
     (tmp_path / "program.py").write_text(HIR)
 
     def run(func="chain", against=None, chain=RIGHT, **more):
@@ -236,3 +239,17 @@ def test_a_rival_that_is_no_expression(text):
     with pytest.raises(Refusal) as caught:
         stated(text)
     assert code(caught) == ["measure-rival-form"]
+
+
+def test_another_kernel_in_a_later_process_is_refused(tmp_path, monkeypatch):
+    measuring = Here(Request(str(tmp_path / "p.py"), None), tmp_path)
+    seen = iter([{"a.so": "1"}, {"a.so": "1"}, {"a.so": "2"}, {"a.so": "2"}])
+    monkeypatch.setattr(session.artefacts, "hashes", lambda pid: next(seen))
+    candidate = SimpleNamespace(pid=7)
+    measuring._hold_artefacts(candidate, True)
+    measuring._hold_artefacts(candidate, True)
+    assert measuring.artefacts == {"a.so": "1"}
+    with pytest.raises(Refusal) as caught:
+        measuring._hold_artefacts(candidate, True)
+    assert code(caught) == ["measure-artefact"] and "a.so" in str(caught.value)
+    measuring._hold_artefacts(candidate, False)  # a twin compiles in each process

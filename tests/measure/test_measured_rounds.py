@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from tilefoundry.ir.dtype import DTYPES
-from tilefoundry.judge.measure.player import Fresh, rounds
+from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.player import rounds
 from tilefoundry.judge.tensor import RawTensor
 
 
@@ -67,21 +68,32 @@ def tensors():
 def test_every_call_changes_one_element_to_another_of_its_tensor():
     given = tensors()
     fresh = Fresh(given, [7], drawn=True)
-    mirror = {name: bytearray(t.view) for name, t in given.items()}
-    for n, at, data in fresh.changes(200):
+    mirrors = [{name: bytearray(t.view) for name, t in given.items()} for _ in range(3)]
+    sets = [0, 2, 0, 1] * 50
+    seen = []
+    for k, (n, at, data) in zip(sets, fresh.changes(sets), strict=True):
         name = list(given)[n]
         assert name == "x"  # floats change before indices, one element has no other
-        mirror[name][at : at + 4] = bytes.fromhex(data)
-    now = fresh.now()
-    assert {name: bytes(t.view) for name, t in now.items()} == {
-        name: bytes(data) for name, data in mirror.items()
-    }
+        mirrors[k][name][at : at + 4] = bytes.fromhex(data)
+        seen.append({name: bytes(data) for name, data in mirrors[k].items()})
+    for call in (0, 1, 77, 198, 199):
+        now = fresh.at(call)
+        assert {name: bytes(t.view) for name, t in now.items()} == seen[call]
     assert set(now["x"].values()) < set(given["x"].values())
     assert Counter(given["x"].values()) == Counter(tensors()["x"].values())
 
 
+def test_a_later_batch_goes_on_from_the_last():
+    fresh = Fresh({"x": tensors()["x"]}, [3], drawn=True)
+    fresh.changes([0] * 30)
+    before = fresh.at(29)["x"].values()
+    ((_, at, data),) = fresh.changes([0])
+    before[at // 4] = np.frombuffer(bytes.fromhex(data), np.float32)[0]
+    assert np.array_equal(fresh.at(0)["x"].values(), before)
+
+
 def test_indices_change_only_where_they_were_drawn():
     given = {"i": tensors()["i"]}
-    assert Fresh(given, [1], drawn=False).changes(2) == [(0, 0, "")] * 2
-    (n, at, data), *_ = Fresh(given, [1], drawn=True).changes(1)
+    assert Fresh(given, [1], drawn=False).changes([0, 0]) == [(0, 0, "")] * 2
+    (n, at, data), *_ = Fresh(given, [1], drawn=True).changes([0])
     assert n == 0 and at % 8 == 0 and len(data) == 16

@@ -33,8 +33,15 @@ class Entry:
     hit: bool
 
 
+READ_ONLY = "TILEFOUNDRY_READ_CACHE"
+"""The variable that names a cache whose entries are used, but to which none is added."""
+
+
 def root() -> Path:
-    """``$TILEFOUNDRY_HOME/cache``, else ``tilefoundry`` under the user's cache folder."""
+    """``$TILEFOUNDRY_CACHE``, else ``$TILEFOUNDRY_HOME/cache``, else ``tilefoundry`` under the
+    user's cache folder."""
+    if own := os.environ.get("TILEFOUNDRY_CACHE"):
+        return Path(own)
     home = os.environ.get("TILEFOUNDRY_HOME")
     if home:
         return Path(home) / "cache"
@@ -54,8 +61,9 @@ def key_of(parts: Iterable[str]) -> str:
 def entry(key: str, library: str, make: Callable[[Path], None]) -> Entry:
     """The entry of ``key``; ``make`` fills a folder with ``library`` where there is none."""
     folder = root() / "build" / key
-    if (folder / library).is_file():
-        return Entry(key, folder, folder / library, True)
+    for known in (folder, Path(os.environ.get(READ_ONLY, root())) / "build" / key):
+        if (known / library).is_file():
+            return Entry(key, known, known / library, True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.with_suffix(".lock")):

@@ -36,7 +36,10 @@ LONGEST_WORDS = 1 << 20
 LONGEST_TAIL = 1 << 14
 ENDING = 10.0
 """Seconds in which a child that was told to end must be gone."""
-BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); import tilefoundry.judge.jail.enter as e; e.main()"
+BEGIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import tilefoundry.judge.jail.enter as e; e.main()"
+)
 Role = Literal["candidate", "reference", "rival"]
 
 DIED: Mapping[Role, str] = {

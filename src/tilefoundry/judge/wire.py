@@ -56,9 +56,7 @@ class Inbox:
         return message
 
 
-def receive(
-    end: socket.socket, descriptors: list[int] | None = None
-) -> dict[str, Any] | None:
+def receive(end: socket.socket, descriptors: list[int] | None = None) -> dict[str, Any] | None:
     """The next message; None where the other end is closed. Blocks.
 
     Descriptors that come with it are appended to ``descriptors``.

@@ -269,8 +269,8 @@ def _child(asked: dict[str, Any], record: Record, numbers: list[int]) -> NoRetur
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     with contextlib.suppress(Exception):
         sys.stdout.flush()

@@ -33,7 +33,9 @@ def restrict(hidden: Iterable[str], writable: Iterable[str]) -> int:
     rights = max(r for v, r in BY_VERSION.items() if v <= known)
     network = 3 if known >= 4 else 0
     scoped = 3 if known >= 6 else 0
-    attributes = struct.pack("<3Q", rights, network, scoped)[: 8 * (1 + (known >= 4) + (known >= 6))]
+    attributes = struct.pack("<3Q", rights, network, scoped)[
+        : 8 * (1 + (known >= 4) + (known >= 6))
+    ]
     rules = system.syscall(CREATE, attributes, len(attributes), 0)
     try:
         for path in spared("/", frozenset(map(os.path.realpath, hidden))):

@@ -9,7 +9,7 @@ both of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,10 +28,13 @@ from tilefoundry.judge.weights import Weights
 BATCH_SECONDS = 5e-3
 MOST_SETS, SETS_BYTES = 128, 16 << 30
 """Sets of inputs that are held, and the memory that they and their results may take."""
+MOST_BEYOND = 1 << 16
 BEYOND = 3
 """Times the device's second cache that go by before a set is used again: data is cold then."""
 LEAST_HELD, MOST_HELD = 1e-3, 50e-3
 """Seconds for which the device is held while calls are queued."""
+MOST_CALLS = 256
+"""Calls of one batch: the driver queues about a thousand launches."""
 LEAD = 1
 
 
@@ -44,6 +47,15 @@ class Told:
     host: float
     held: float
     starved: bool
+
+
+def sets_of(given: int, results: int, cache: int) -> tuple[int, int]:
+    """Sets that are held of inputs of ``given`` bytes, and how many of them lie in half of a
+    cache, with their results."""
+    each = max(1, given + results)
+    fits = max(2, SETS_BYTES // each)
+    wanted = max(MOST_SETS, -(-BEYOND * cache // max(1, given)))
+    return min(wanted, fits, MOST_BEYOND), max(1, min(MOST_SETS, cache // 2 // each))
 
 
 class DevicePlayer(Player):
@@ -86,7 +98,8 @@ class DevicePlayer(Player):
         names = ("ns", "wall", "host")
         if not all(isinstance(answer.get(n), int) and answer[n] >= 0 for n in names):
             self.child.died("it sent times of no known form")
-        told = Told(*(answer[n] / 1e9 for n in names), held, answer.get("starved") is True)
+        device, wall, host = (answer[n] / 1e9 for n in names)
+        told = Told(device, wall, host, held, answer.get("starved") is True)
         return Reading(taken.wall - held, None), told, answer
 
     def prepare(
@@ -104,13 +117,9 @@ class DevicePlayer(Player):
 
     def stage(self, inputs: Mapping[str, RawTensor], sets: int = 1) -> None:
         """Sets of inputs: enough to go by the second cache, and as many as lie in half of it."""
-        given = sum(t.nbytes for t in inputs.values())
-        each = max(1, given + self.results)
         cache = self.l2 if isinstance(self.l2, int) and self.l2 > 0 else 64 << 20
-        wanted = max(2, -(-BEYOND * cache // max(1, given)))
-        fits = max(2, SETS_BYTES // each)
-        self.sets = min(max(wanted, MOST_SETS), fits) if wanted <= fits else fits
-        self.near = max(1, min(MOST_SETS, cache // 2 // each))
+        given = sum(t.nbytes for t in inputs.values())
+        self.sets, self.near = sets_of(given, self.results, cache)
         super().stage(inputs, self.sets)
 
     def batch(self, calls: int, data: str) -> Batch:
@@ -148,7 +157,8 @@ class DevicePlayer(Player):
             figures.append(median(self._several(self.calls)))
             self.warmup += self.near + self.calls
             host = self.told["warm"][-1].host / self.near
-            self.calls = calls_for(BATCH_SECONDS, max(figures[-1], host / 4), self.sets)
+            self.calls = calls_for(BATCH_SECONDS, max(figures[-1], host / 4),
+                                   min(self.sets, MOST_CALLS))  # fmt: skip
             most = max(self.calls, self.near)
             self.held = min(MOST_HELD, max(LEAST_HELD, 2 * host * most + LEAST_HELD))
             self.is_steady = steady(figures)
@@ -179,7 +189,9 @@ class DevicePlayer(Player):
         return {
             "device": median(t.device for t in told),
             "process": median(t.wall - t.held for t in told),
-            "command": median(b.taken.wall - u for b, u in zip(self.batches[data], usual, strict=True)),
+            "command": median(
+                b.taken.wall - u for b, u in zip(self.batches[data], usual, strict=True)
+            ),
             "host": median(t.host for t in told),
             "starved": sum(t.starved for t in told),
             "batches": len(told),

@@ -211,8 +211,8 @@ class Player:
         """The clocks over the same batches, medians in seconds a batch: the process's own, the
         command's, and the processor time that the system counted."""
         batches, usual = self.batches[data], self.cost[data]
-        cpus = [b.taken.cpu - c for b in batches
-                if b.taken.cpu is not None and (c := usual.of(len(b.times)).cpu) is not None]  # fmt: skip
+        costs = [(b.taken.cpu, usual.of(len(b.times)).cpu) for b in batches]
+        cpus = [taken - cost for taken, cost in costs if taken is not None and cost is not None]
         return {
             "process": median(sum(b.times) for b in batches),
             "command": median(b.taken.wall - usual.of(len(b.times)).wall for b in batches),

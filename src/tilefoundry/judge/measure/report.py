@@ -12,7 +12,6 @@ from tilefoundry.judge.report import Held, line
 from tilefoundry.judge.tensor import spell
 from tilefoundry.quantity import time_text
 
-
 NOISY = 0.1
 """Distance of the quartiles, as a part of the median, from which times are called noisy."""
 

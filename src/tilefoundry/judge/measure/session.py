@@ -25,8 +25,8 @@ from tilefoundry.judge.measure.clock import megahertz, read
 from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
 from tilefoundry.judge.measure.floor import Floor, Work, floor
-from tilefoundry.judge.measure.libraries import kernels, unset
 from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.libraries import kernels, unset
 from tilefoundry.judge.measure.player import Player, rounds
 from tilefoundry.judge.measure.report import Report, Side
 from tilefoundry.judge.measure.request import Request
@@ -438,8 +438,10 @@ class Session(check.Session):
             torch=version("torch"),
             sources={near(path): digest for path, digest in self.sources.items()},
             artefacts=self.artefacts,
-            isolation={side.who: players[0].child.isolation or {}
-                       for side, players in zip(sides, zip(*every, strict=True), strict=True)},
+            isolation={
+                side.who: players[0].child.isolation or {}
+                for side, players in zip(sides, zip(*every, strict=True), strict=True)
+            },
             devices=self.devices,
             reference=self.held_to,
             weights=weights.record(),

@@ -1,0 +1,32 @@
+"""What a CUDA device says of itself: name, driver, clocks, temperature, power, what slows it."""
+
+from __future__ import annotations
+
+import subprocess
+
+FIELDS = {
+    "name": "name",
+    "driver": "driver_version",
+    "sm_mhz": "clocks.sm",
+    "memory_mhz": "clocks.mem",
+    "celsius": "temperature.gpu",
+    "watts": "power.draw",
+    "limit_watts": "power.limit",
+    "slowed_by": "clocks_throttle_reasons.active",
+    "other_bytes": "memory.used",
+}
+"""Names here, and those of nvidia-smi --query-gpu."""
+
+
+def state(ordinal: int) -> dict[str, str]:
+    """The fields that nvidia-smi knows; empty where there is no nvidia-smi."""
+    words = ["nvidia-smi", f"--id={ordinal}", "--format=csv,noheader,nounits",
+             f"--query-gpu={','.join(FIELDS.values())}"]  # fmt: skip
+    try:
+        done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found = [word.strip() for word in done.stdout.strip().split(",")]
+    if done.returncode or len(found) != len(FIELDS):
+        return {}
+    return {name: word for name, word in zip(FIELDS, found, strict=True) if word != "[N/A]"}

@@ -1,0 +1,124 @@
+"""The clock of an accelerator, held to the command's: a device and its process are made up here."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tilefoundry.diag import Refusal
+from tilefoundry.ir.dtype import DTYPES
+from tilefoundry.judge.measure.clock import Reading
+from tilefoundry.judge.measure.device import SETS_BYTES, DevicePlayer, sets_of
+from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.report import Report
+from tilefoundry.judge.measure.statistics import spread
+from tilefoundry.judge.tensor import RawTensor
+
+REQUEST = 3e-4
+"""Seconds that a request takes beside what is timed."""
+
+
+class Device:
+    """A child: ``each`` second a call on the device, of which it tells ``told`` seconds."""
+
+    pid, isolation = 0, {}
+
+    def __init__(self, each, told=None, l2=1 << 20):
+        self.now, self.each, self.told, self.l2 = 0.0, each, each if told is None else told, l2
+        self.log, self.sets = [], 0
+
+    def ask(self, what, doing, **request):
+        self.log.append((what, request))
+        if what == "pin":
+            return {"l2": self.l2}
+        if what == "stage":
+            self.sets = request["sets"]
+            return {}
+        calls = 0 if what == "idle_device" else len(request["sets"])
+        held = request["held"] / 1e9
+        self.now += REQUEST + held + calls * self.each
+        wall = held + calls * self.each
+        return {"ns": round(calls * self.told * 1e9), "wall": round(wall * 1e9),
+                "host": 1000 * calls, "starved": False}  # fmt: skip
+
+    def clock(self, pid):
+        return Reading(self.now, None)
+
+
+@pytest.fixture
+def timed(tmp_path):
+    def run(device, elements=1 << 14, rounds=5):
+        made = DevicePlayer("candidate", device, 1, "cuda", device.clock)
+        made.runner = SimpleNamespace(
+            folder=tmp_path, signature=SimpleNamespace(func="f"), hold_form=lambda *_: None
+        )
+        values = np.arange(float(elements))
+        given = {"x": RawTensor.from_values(DTYPES["f32"], values.shape, values)}
+        made.fresh, made.results = Fresh(given, [1], True), elements * 4
+        made.stage(given)
+        made.warm_up()
+        for _ in range(rounds):
+            made.time_cold()
+            made.time_warm()
+        return made
+
+    return run
+
+
+def test_the_device_is_believed_where_the_commands_clock_agrees(timed):
+    made = timed(Device(4e-5))
+    made.hold_clocks(1)
+    assert spread(made.cold).median == pytest.approx(4e-5, rel=1e-3)
+    assert spread(made.warm).median == pytest.approx(4e-5, rel=1e-3)
+    clocks = made.clocks("cold")
+    assert clocks["device"] == pytest.approx(clocks["command"], rel=0.02)
+    assert clocks["process"] == pytest.approx(clocks["device"], rel=0.02)
+    assert clocks["starved"] == 0
+
+
+def test_work_after_the_second_event_is_refused(timed):
+    made = timed(Device(4e-5, told=1e-5))
+    with pytest.raises(Refusal) as caught:
+        made.hold_clocks(1)
+    assert caught.value.diags[0].code == "measure-clock"
+
+
+def test_sets_go_by_the_cache_and_repeat_none(timed):
+    """16 KiB elements of 4 bytes: a set is 64 KiB, 128 with its results; the cache has 1 MiB."""
+    device = Device(1e-3)
+    made = timed(device)
+    assert device.sets * (1 << 16) >= 3 << 20  # inputs of all sets: thrice the cache
+    assert made.near == 4  # half of the cache
+    cold = [r["sets"] for what, r in device.log if what == "timed_device" and len(r["sets"]) > 4]
+    in_order = [k for sets in cold for k in sets]
+    assert all(b == (a + 1) % device.sets for a, b in pairwise(in_order))
+    for what, request in device.log:
+        if what == "timed_device":
+            assert len(set(request["sets"])) == len(request["sets"]) == len(request["changes"])
+            assert all(data for _, _, data in request["changes"])
+
+
+def test_sets_take_what_memory_there_is():
+    assert sets_of(SETS_BYTES // 4, SETS_BYTES // 2, 50 << 20) == (2, 1)
+    assert sets_of(32 << 20, 32 << 20, 50 << 20) == (128, 1)
+    assert sets_of(4096, 0, 1 << 20) == (768, 128)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ratio", "says"),
+    [
+        (0.99, 1.01, (1.1, 1.2), None),
+        (0.90, 1.10, (1.1, 1.2), "spread by 20%"),
+        (0.99, 1.01, (0.97, 1.05), "not told apart"),
+    ],
+)
+def test_a_noisy_machine_is_said_to_be_one(low, high, ratio, says):
+    found = SimpleNamespace(low=low, high=high, median=1.0)
+    side = SimpleNamespace(who="candidate", data={"cold": found})
+    report = SimpleNamespace(
+        floors={"cold": None}, sides=[side],
+        ratio={"cold": SimpleNamespace(low=ratio[0], high=ratio[1])},
+    )  # fmt: skip
+    noise = Report.noise(report)
+    assert (says is None and noise == {}) or says in noise["cold"]

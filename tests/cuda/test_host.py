@@ -14,6 +14,7 @@ from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
+from tilefoundry.targets.cuda.emit.launches import LaunchPlan
 from tilefoundry.targets.cuda.host import call, compiler, driver
 
 
@@ -142,3 +143,32 @@ def test_what_a_kernel_cannot_take(launched, wrong):
     with pytest.raises(Refusal, match="build-argument"):
         kernel.into([right], wrong)
     assert not seen
+
+
+def test_the_cluster_of_a_launch():
+    made = driver.attributes(True, 4)
+    # CUDA Driver API, CUlaunchAttributeID: 2 is COOPERATIVE, 4 CLUSTER_DIMENSION
+    assert [(a.id, list(a.value)[:3]) for a in made] == [(2, [1, 0, 0]), (4, [4, 1, 1])]
+    assert not len(driver.attributes(False, 1))
+
+
+@pytest.mark.parametrize(("cooperative", "grid", "fits"), [
+    (False, 264, True), (True, 120, True), (True, 124, False),
+])  # fmt: skip
+def test_clusters_that_do_not_fit(monkeypatch, cooperative, grid, fits):
+    class Occupied(Driver):
+        """A device that holds 30 clusters at once."""
+
+        def cuOccupancyMaxActiveClusters(self, found, function, config):
+            found._obj.value = 30
+            return 0
+
+    monkeypatch.setattr(driver, "library", Occupied)
+    plan = LaunchPlan("f", grid, 128, 0, cooperative, 4, (), ())
+    if fits:
+        driver.clusters_fit(ctypes.c_void_p(7), plan)
+        return
+    with pytest.raises(Refusal) as refusal:
+        driver.clusters_fit(ctypes.c_void_p(7), plan)
+    assert refusal.value.diags[0].code == "build-clusters"
+    assert refusal.value.diags[0].fields["needed"] == 31

@@ -9,6 +9,7 @@ buffers that are never alive together.
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from matters import (
     after_init,
@@ -68,6 +69,9 @@ FAMILY = {
     "into-loop": ("sync-deadlock", "sync-barrier", "sync-race"),
     "no-completion": ("sync-barrier",),
     "registers": ("register-plan",),
+    "drop-cluster": SYNC,
+    "arrive-here": SYNC,
+    "load-here": SYNC,
 }
 """Kind → the families of findings of which at least one must name it."""
 
@@ -89,6 +93,7 @@ def faults(func):
     for kind, made in (
         *_drops(func, trace), *_counts(func, trace), *_statements(func, trace),
         *_moves(func, trace), *_groups(func, trace), *_plans(func, trace), *_rings(func, trace),
+        *_clusters(func, trace),
     ):  # fmt: skip
         assert kind in FAMILY, kind
         yield Fault(kind, *made)
@@ -315,7 +320,7 @@ def _plans(func, trace):
             yield "misaligned", (_place(func, b, 0, b.offsets[0] + 16), b.name)
         if func.barriers:
             at = func.barriers[0].offset // 1024 * 1024
-            if at + 1024 > func.barriers[0].offset:
+            if at + prod(b.shape) * b.dtype.bits // 8 > func.barriers[0].offset:
                 yield "overlap-barrier", (_place(func, b, 0, at), b.name)
         if laps(trace, b):
             yield "slots-share", (_place(func, b, b.slots - 1, b.offsets[0]), b.name)
@@ -328,6 +333,41 @@ def _plans(func, trace):
 def _place(func, buffer, slot, offset):
     offsets = (*buffer.offsets[:slot], offset, *buffer.offsets[slot + 1 :])
     return rebuild(func, buffers={buffer: replace(buffer, offsets=offsets)})
+
+
+# ---- CTAs of a cluster
+
+
+def _asked_by_peers(trace, wait):
+    """Other CTAs arrive on its barrier, and the next instruction reads what they have."""
+    told = any(s.barrier is wait.barrier and s.over for s in syncs(trace, "arrive"))
+    for events in trace.blocks if told else ():
+        for e in events:
+            if e.stmt is wait:
+                after = (x.stmt for x in events[e.at :] if isinstance(x.stmt, Issue))
+                use = next(after, None)
+                return isinstance(use, Issue) and use.attrs.get("scope") == "cluster"
+    return False
+
+
+def _clusters(func, trace):
+    """A barrier of the cluster is missing; what should go to all CTAs along an axis goes to
+    fewer: arrivals, and loads whose mask has too few bits. (A combination that leaves out a CTA
+    computes another value, but races with nobody: the interpreter's matter.)"""
+    for sync in syncs(trace, "cluster"):
+        yield "drop-cluster", (swap(func, sync), _words(sync))
+    for sync in (s for s in syncs(trace, "wait") if _asked_by_peers(trace, s)):
+        yield "drop-wait", (swap(func, sync), _words(sync))
+    for sync in syncs(trace, "arrive"):
+        for axis in sync.over if trace.needed_arrivals[sync] else ():
+            fewer = tuple(a for a in sync.over if a is not axis)
+            yield "arrive-here", (swap(func, sync, replace(sync, over=fewer)), _words(sync))
+    for issue in issues(trace):
+        for axis in issue.attrs.get("multicast", ()):
+            fewer = tuple(a for a in issue.attrs["multicast"] if a is not axis)
+            attrs = {k: v for k, v in issue.attrs.items() if k != "multicast"}
+            attrs |= {"multicast": fewer} if fewer else {}
+            yield "load-here", (swap(func, issue, replace(issue, attrs=attrs)), _words(issue))
 
 
 # ---- one slot too few on one side

@@ -106,7 +106,8 @@ def touches_accumulator(trace, issue):
 
 def hands_over(trace, sync):
     """Plain accesses of several threads to memory that somebody writes come before it, since
-    the last barrier among them, and accesses to the same slots come after it."""
+    the last barrier among them, and accesses to the same slots come after it, before the
+    same threads meet and tell all CTAs of a cluster again."""
     written = {v.buffer for s in issues(trace) for v in s.writes}
     for events in trace.blocks:
         for e in events:
@@ -123,12 +124,23 @@ def hands_over(trace, sync):
                     units |= {(u, True) for u in trace.writes(before)}
                     units |= {(u, False) for u in trace.reads(before) if u[0] in written}
             for after in events[e.at :]:
+                if _tells_again(trace, events, after, sync):
+                    break
                 if isinstance(after.stmt, Issue):
                     if any((u, True) in units for u in trace.reads(after)):
                         return True
                     if any((u, w) in units for u in trace.writes(after) for w in (True, False)):
                         return True
     return False
+
+
+def _tells_again(trace, events, e, sync):
+    """A barrier of the same threads with an arrival at other CTAs right behind it."""
+    if e.stmt is sync or not isinstance(e.stmt, Sync) or e.stmt.kind != "barrier":
+        return False
+    behind = events[e.at + 1].stmt if e.at + 1 < len(events) else None
+    told = isinstance(behind, Sync) and behind.kind == "arrive" and behind.over
+    return bool(told) and trace.members[e.stmt] >= trace.members[sync]
 
 
 def all_use(trace, wait):

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tilefoundry.interpret.clock import members
 from tilefoundry.interpret.memory import Side
 from tilefoundry.interpret.operand import actor, note, plan_of, slot_of
-from tilefoundry.interpret.plan import Planner, Team
+from tilefoundry.interpret.plan import Plan, Planner, Team
 from tilefoundry.interpret.report import Report
 from tilefoundry.interpret.sync import group_of
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.ops import find
 from tilefoundry.ops.base import torch_dtype
-from tilefoundry.tir.program import Issue, View
+from tilefoundry.tir.program import Issue, View, reach
 
 if TYPE_CHECKING:
     from tilefoundry.interpret.warp import Warp
@@ -71,7 +72,7 @@ def plan(planner: Planner, stmt: Issue, team: Team) -> Reduction:
     units = planner.places.units
     group = np.zeros(len(team.threads), np.int64)
     rank = np.zeros(len(team.threads), np.int64)
-    across = stmt.attrs.get("scope") in ("cluster", "grid")
+    across = stmt.attrs.get("scope") == "grid"
     for axis in team.mesh.axes:
         if axis.level != units.level and not across:
             continue
@@ -165,6 +166,28 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
     slot = slot_of(warp, planned.target.view, lanes, stmt)
     note(warp, stmt, planned.target.reach, slot, True, lanes, who)
     memory.write(warp.cta, slot, planned.target, values)
+
+
+def from_cluster(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
+    """What lies in the same place of the shared memories of several CTAs, combined by each
+    participant for what it holds of the result."""
+    machine = warp.machine
+    planned: Plan = plan_of(warp, stmt, lanes, mesh, lambda t: warp.kernel.planner.plain(stmt, t))
+    (source,), (target,) = planned.reads, planned.writes
+    assert source is not None
+    who = actor(warp, lanes)
+    slot = slot_of(warp, source.view, lanes, stmt)
+    terms: list[torch.Tensor] = []
+    for home in machine.units.along(warp.cta, reach(stmt)):
+        note(warp, stmt, source.reach, slot, False, lanes, who, home)
+        terms.append(machine.memory.read(home, slot, source, stmt))
+        for lane in members(lanes).tolist():
+            machine.reaches(home, stmt, warp.base + lane, warp.known.epoch)
+    kind = kind_of(stmt)
+    values = combine(stmt, torch.stack(terms, 1), "max" if kind == "abs_max" else kind, target.view)
+    slot = slot_of(warp, target.view, lanes, stmt)
+    note(warp, stmt, target.reach, slot, True, lanes, who)
+    machine.memory.write(warp.cta, slot, target, values)
 
 
 def together(stmt: Issue, gifts: list[Any], planned: Reduction) -> torch.Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilefoundry.interpret.log import Record
-from tilefoundry.tir.program import Issue
+from tilefoundry.tir.program import Issue, Sync
 
 
 @dataclass(eq=False)
@@ -17,8 +17,9 @@ class Work:
 
     number: int
     kind: str
-    """``load``, ``store``, ``async`` (cp.async) or ``wgmma``."""
-    issue: Issue
+    """``load``, ``store``, ``async`` (cp.async), ``wgmma``, or ``arrive``: a message to the
+    barrier of another CTA."""
+    issue: Issue | Sync
     cta: int
     steps: list[Callable[[], None]] = field(default_factory=lambda: list[Callable[[], None]]())
     records: list[Record] = field(default_factory=lambda: list[Record]())

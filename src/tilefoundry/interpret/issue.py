@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from tilefoundry.interpret import collective, product
+from tilefoundry.interpret.barrier import MBarrier
+from tilefoundry.interpret.engine import Work
 from tilefoundry.interpret.log import Actor, Record
 from tilefoundry.interpret.memory import Side
 from tilefoundry.interpret.operand import actor, note, plan_of, slot_of
@@ -24,7 +26,7 @@ from tilefoundry.ops.signature import Attr
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
-from tilefoundry.tir.program import Issue, View
+from tilefoundry.tir.program import Issue, View, reach
 
 if TYPE_CHECKING:
     from tilefoundry.interpret.warp import Warp
@@ -47,6 +49,9 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
         thread_copy(warp, stmt, lanes, mesh)
         return
     if stmt.instr == "reduce":
+        if reach(stmt):
+            collective.from_cluster(warp, stmt, lanes, mesh)
+            return
         yield from collective.execute(warp, stmt, lanes, mesh)
         return
     plain(warp, stmt, lanes, mesh)
@@ -145,45 +150,59 @@ def engine_copy(warp: Warp, stmt: Issue, lane: int, mesh: Mesh, completion: str)
     from_slot = slot_of(warp, source.view, lanes, stmt)
     to_slot = slot_of(warp, target.view, lanes, stmt)
     store = completion == "bulk"
-    work = machine.work("store" if store else "load", stmt, warp.cta)
-    start = Actor(((None, warp.known.lane(lane)),), proxy=True)
-    base = warp.cta * machine.units.threads
-    for side, slot, write, bit in (
-        (source, from_slot, False, work.read_bit),
-        (target, to_slot, True, work.write_bit),
-    ):
-        record = Record(stmt, side.reach, write, base, warp.cta, warp.index, done=bit)
-        machine.log.add(record, start, slot)
-    held: list[torch.Tensor] = []
-    work.steps.append(lambda: held.append(machine.memory.read(warp.cta, from_slot, source, stmt)))
-    if store:
-        work.steps.append(lambda: machine.memory.write(warp.cta, to_slot, target, held.pop()))
-        warp.open["bulk"].append(work)
-        warp.stored.append((work, lane))
-        machine.launch(work)
-        return
+
+    def begun(home: int) -> tuple[Work, list[torch.Tensor]]:
+        """The engine's work for the memory of one CTA, as far as it reads."""
+        work = machine.work("store" if store else "load", stmt, warp.cta)
+        start = Actor(((None, warp.known.lane(lane)),), proxy=True)
+        base = warp.cta * machine.units.threads
+        for side, slot, write, bit in (
+            (source, from_slot, False, work.read_bit),
+            (target, to_slot, True, work.write_bit),
+        ):
+            record = Record(
+                stmt, side.reach, write, base, warp.cta, warp.index, done=bit, home=home
+            )
+            machine.log.add(record, start, slot)
+        held: list[torch.Tensor] = []
+        work.steps.append(
+            lambda: held.append(machine.memory.read(warp.cta, from_slot, source, stmt))
+        )
+        return work, held
+
     barrier = stmt.attrs.get("barrier")
-    if barrier is None:
-        says = f"{describe(stmt)} completes on no barrier"
-        warp.report("barrier-misuse", says, stmt, "an mbarrier that its bytes complete on")
+    if store or barrier is None:
+        work, held = begun(warp.cta)
         work.steps.append(lambda: machine.memory.write(warp.cta, to_slot, target, held.pop()))
+        if store:
+            warp.open["bulk"].append(work)
+            warp.stored.append((work, lane))
+        else:
+            says = f"{describe(stmt)} completes on no barrier"
+            warp.report("barrier-misuse", says, stmt, "an mbarrier that its bytes complete on")
         machine.launch(work)
         return
-    bar = machine.mbarrier(warp.cta, barrier, warp.uniform(stmt.attrs["slot"], lanes, stmt))
-    bar.visible(warp.base + lane, warp.known.lane(lane), "a copy's completion")
-    if bar.ready and not bar.fenced:
-        bar.report("barrier-misuse", "a copy completes on it although no fence makes its "
-                   "initialisation visible", "fence_init after init")  # fmt: skip
+    number = warp.uniform(stmt.attrs["slot"], lanes, stmt)
     size = prod(target.view.shape) * target.view.dtype.bits // 8
-    phase = bar.attach(size)
-    warp.loaded.append(work)
+    for home in machine.units.along(warp.cta, reach(stmt)):
+        work, held = begun(home)
+        bar = machine.mbarrier(home, barrier, number)
+        bar.visible(warp.base + lane, warp.known.lane(lane), "a copy's completion")
+        if bar.ready and not bar.fenced:
+            bar.report("barrier-misuse", "a copy completes on it although no fence makes its "
+                       "initialisation visible", "fence_init after init")  # fmt: skip
+        phase = bar.attach(size)
+        warp.loaded.append((work, home))
 
-    def land() -> None:
-        machine.memory.write(warp.cta, to_slot, target, held.pop())
-        bar.delivered(size, phase, work.bits)
+        def land(
+            home: int = home, work: Work = work, held: list[torch.Tensor] = held,
+            bar: MBarrier = bar, phase: int = phase,
+        ) -> None:  # fmt: skip
+            machine.memory.write(home, to_slot, target, held.pop())
+            bar.delivered(size, phase, work.bits)
 
-    work.steps.append(land)
-    machine.launch(work)
+        work.steps.append(land)
+        machine.launch(work)
 
 
 def thread_copy(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:

@@ -73,7 +73,7 @@ class Kernel:
             level = self.units.level
             views = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View)]
             # units of several CTAs combine by their coordinates
-            out = [cta] if issue.attrs.get("scope") in ("cluster", "grid") else []
+            out = [cta] if issue.attrs.get("scope") == "grid" else []
             for buffer in dict.fromkeys(v.buffer for v in views if v.storage == "rmem"):
                 split = {d.axis for d in self.places.held(buffer).digits}
                 for axis in buffer.mesh.axes:

@@ -101,6 +101,12 @@ class Record:
     """Of a cp.async: the epoch of the async_arrive that tells its completion, lane by lane."""
     named: Any = None
     """The threads to name, where an engine works for more than its issuer."""
+    home: int = -1
+    """The CTA whose shared memory is touched; -1: that of the threads."""
+
+    @property
+    def place(self) -> int:
+        return self.cta if self.home < 0 else self.home
 
     @property
     def who(self) -> str:
@@ -162,7 +168,7 @@ class Log:
             return twins
         record.slot = slot
         shared = buffer.storage in self.places.addressed
-        here = record.cta if shared else -1
+        here = record.place if shared else -1
         for other, n in ((buffer, slot), *(self._aliased(buffer, slot) if shared else ())):
             key = (here, other, n)
             kept = self.records.get(key)
@@ -186,7 +192,7 @@ class Log:
             # the same threads later: program order makes the earlier record redundant
             mine[:] = [r for r in mine if not (r.reach is record.reach and r.warp == record.warp
                        and r.write == record.write and r.left is None and not r.done
-                       and r.cta == record.cta)]  # fmt: skip
+                       and r.cta == record.cta and r.home == record.home)]  # fmt: skip
         mine.append(record)
         return twins
 

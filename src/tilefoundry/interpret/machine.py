@@ -14,7 +14,7 @@ from tilefoundry.interpret.in_step import InStep
 from tilefoundry.interpret.kernel import Kernel
 from tilefoundry.interpret.log import Log
 from tilefoundry.interpret.memory import Memory
-from tilefoundry.interpret.report import Report, Reports, Stop
+from tilefoundry.interpret.report import Report, Reports, Stop, describe
 from tilefoundry.interpret.schedule import Schedule
 from tilefoundry.interpret.warp import Warp
 from tilefoundry.tir.program import Barrier, Buffer
@@ -38,6 +38,9 @@ class Machine:
         self.queues: dict[tuple[int, int], list[Work]] = {}
         """Unfinished wgmmas of each warpgroup, in order."""
         self.gathering: dict[tuple[int, int, int], list[Any]] = {}
+        self.remote: dict[tuple[int, Any, int], int] = {}
+        """The last that a thread did in another CTA's memory: by that CTA, statement and
+        thread, the epoch that must be known there before it ends."""
         self.triggers: list[tuple[list[Work], Callable[[], None]]] = []
         self.moved = False
         self.warps = [
@@ -172,4 +175,23 @@ class Machine:
                 self.reports.add(Report("barrier-misuse", says), key)
         for warp in self.warps:
             warp.close()
+        self._left()
         self.memory.close()
+
+    def reaches(self, home: int, stmt: Any, thread: int, epoch: int) -> None:
+        """A thread (by its global number) has touched the memory of CTA ``home``."""
+        if thread // self.units.threads != home:
+            self.remote[home, stmt, thread] = epoch
+
+    def _left(self) -> None:
+        """Shared memory is gone once its CTA is: some warp of it must know that all that
+        others did there is over."""
+        clocks: dict[int, list[Any]] = {}
+        for warp in self.warps:
+            clocks.setdefault(warp.cta, []).extend(c.seen for _, c in warp.known.classes)
+        for (home, stmt, thread), epoch in self.remote.items():
+            if not any(seen[thread] >= epoch for seen in clocks[home]):
+                says = f"CTA {home} may have ended when {describe(stmt)} of CTA "
+                says += f"{thread // self.units.threads} reaches its shared memory"
+                missing = "a barrier of the cluster at the end"
+                self.reports.add(Report("not-drained", says, missing), (stmt, "left"))

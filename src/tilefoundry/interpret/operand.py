@@ -50,14 +50,15 @@ def actor(warp: Warp, lanes: int) -> Actor:
 
 
 def note(warp: Warp, stmt: Issue, reach: Reach, slot: int, write: bool, lanes: int,
-         who: Actor) -> list[Record]:  # fmt: skip
-    """Tells the log, or for registers the hazards, of an access by the warp's lanes; returns
-    other units' writes by the same statement to the same elements."""
+         who: Actor, home: int = -1) -> list[Record]:  # fmt: skip
+    """Tells the log, or for registers the hazards, of an access by the warp's lanes, to the
+    shared memory of CTA ``home`` if not their own; returns other units' writes by the same
+    statement to the same elements."""
     if reach.buffer.storage == "rmem":
         touch(warp, stmt, reach, write, lanes)
         return []
     record = Record(
         stmt, reach, write, warp.cta * warp.machine.units.threads, warp.cta, warp.index,
-        warp.known.epoch, instance=tuple(warp.trail),
+        warp.known.epoch, instance=tuple(warp.trail), home=home,
     )  # fmt: skip
     return warp.machine.log.add(record, who, slot)

@@ -6,7 +6,7 @@ row-major in one slot of a buffer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -127,6 +127,22 @@ class Units:
             if unit < self.threads:
                 out[unit // self.width] |= 1 << unit % self.width
         return tuple(out)
+
+    def along(self, cta: int, over: Sequence[Axis]) -> list[int]:
+        """The CTAs along axes of their level from ``cta``, itself included; those that are
+        not there are left out."""
+        where = [{level: int(ids[cta]) for level, ids in self.at.items()}]
+        for axis in over:
+            moved: list[dict[str, int]] = []
+            for at in where:
+                first = at[axis.level] - self.coordinate(axis, cta, None) * axis.stride
+                moved += [{**at, axis.level: first + n * axis.stride} for n in range(axis.extent)]
+            where = moved
+        numbers = {
+            tuple(int(ids[n]) for ids in self.at.values()): n for n in range(self.ctas)
+        }  # fmt: skip
+        found = [numbers.get(tuple(at[level] for level in self.at)) for at in where]
+        return [n for n in found if n is not None]
 
     def ordered(self, mesh: Mesh) -> Any:
         """Thread ids of ``mesh`` in coordinate order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tilefoundry.interpret.barrier import MBarrier
 from tilefoundry.interpret.clock import members
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Sync
@@ -71,13 +72,41 @@ def wait(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
 
 
 def arrive(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:
-    bar = slot_of(warp, stmt, lanes)
     ordered = warp.machine.units.ordered(mesh)
     firsts = set(ordered[:: stmt.every or 1].tolist())
     for lane in members(lanes).tolist():
-        if warp.first + lane in firsts:
-            bar.visible(warp.base + lane, warp.known.lane(lane), "an arrive")
-            warp.machine.moved |= bar.arrive(warp.known.release(1 << lane))
+        if warp.first + lane not in firsts:
+            continue
+        if stmt.over:
+            arrive_at(warp, stmt, lanes, lane)
+            continue
+        bar = slot_of(warp, stmt, lanes)
+        bar.visible(warp.base + lane, warp.known.lane(lane), "an arrive")
+        warp.machine.moved |= bar.arrive(warp.known.release(1 << lane))
+
+
+def arrive_at(warp: Warp, stmt: Sync, lanes: int, lane: int) -> None:
+    """One lane's arrivals at several CTAs: messages that come there at moments of their own."""
+    machine = warp.machine
+    assert stmt.barrier is not None
+    slot = warp.uniform(stmt.slot, lanes, stmt)
+    thread = warp.base + lane
+    bars = [
+        machine.mbarrier(cta, stmt.barrier, slot)
+        for cta in machine.units.along(warp.cta, stmt.over)
+    ]
+    for bar in bars:
+        bar.visible(thread, warp.known.lane(lane), "an arrive")
+    clock = warp.known.release(1 << lane)
+    for bar in bars:
+        work = machine.work("arrive", stmt, warp.cta)
+
+        def come(bar: MBarrier = bar) -> None:
+            machine.moved |= bar.arrive(clock)
+
+        work.steps.append(come)
+        machine.launch(work)
+        machine.reaches(bar.cta, stmt, thread, warp.known.epoch)
 
 
 def expect(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:

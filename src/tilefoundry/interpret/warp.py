@@ -66,7 +66,8 @@ class Warp:
         self.open: dict[str, list[Work]] = {"wgmma": [], "bulk": [], "async": []}
         self.groups: dict[str, list[list[Work]]] = {"wgmma": [], "bulk": [], "async": []}
         self.stored: list[tuple[Work, int]] = []
-        self.loaded: list[Work] = []
+        self.loaded: list[tuple[Work, int]] = []
+        """Loads that were issued, with the CTAs that they go to."""
         self.inits: list[tuple[Barrier, int]] = []
         self.rounds: dict[Any, int] = {}
         every = (1 << self.size) - 1
@@ -237,8 +238,8 @@ class Warp:
     def close(self) -> None:
         """At the end, the stores that this warp issued are known to it to be complete, and its
         loads to some warp of the CTA: shared memory is gone once the CTA is."""
-        ours = [w for w in self.machine.warps if w.cta == self.cta]
-        for work in self.loaded:
+        for work, home in self.loaded:
+            ours = [w for w in self.machine.warps if w.cta == home]
             if not any(c.done & work.write_bit for w in ours for _, c in w.known.classes):
                 says = f"the kernel ends while {describe(work.issue)} may not have landed"
                 self.report("not-drained", says, work.issue, "a wait for its barrier's phase")

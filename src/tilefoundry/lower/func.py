@@ -21,8 +21,10 @@ from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
+from tilefoundry.lower.combine import term_dtype, terms_layout
 from tilefoundry.lower.cover import covers
 from tilefoundry.lower.lives import is_rename, operand_count
+from tilefoundry.lower.multicast import divided, shared_axes
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
 from tilefoundry.lower.storage import Stores, coordinate
@@ -35,7 +37,7 @@ from tilefoundry.lower.views import (
     pad_starts,
 )
 from tilefoundry.ops.base import operands, seen
-from tilefoundry.targets.contract.unit import scope_of, scratch_bytes, workspace_bytes
+from tilefoundry.targets.contract.unit import CLUSTER, scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.instructions import TILED, meaning
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import (
@@ -401,14 +403,44 @@ class _Lowering:
         if private:
             self._held(node, combined, node.tensor)
         place = self.made_in(node) if private else self.stores.own(combined, node.name, node)
+        out: list[Stmt] = []
+        if scope == CLUSTER:
+            out, source, over = self._terms(node, source, combined, over, next(iter(kinds)))
         attrs = {"op": "combine", "kind": next(iter(kinds)), "scope": scope, "over": over}
-        attrs |= self._meeting(node, over, combined)
-        out: list[Stmt] = [Issue("reduce", (source,), (place,), attrs, node.span, node.name)]
+        attrs |= self._meeting(node, over, combined) if scope != CLUSTER else {}
+        out.append(Issue("reduce", (source,), (place,), attrs, node.span, node.name))
         self.home[node] = place
         if not private:
             made = self.home[node] = self.made_in(node)
             out += self._copy(node, combined, node, place, made)
         return out
+
+    def _terms(
+        self, node: Node, source: Operand, combined: TensorType, over: tuple[Axis, ...], kind: str
+    ) -> tuple[list[Stmt], Operand, tuple[Axis, ...]]:
+        """What each CTA of a cluster has to give to a value combined over ``over``, in its
+        shared memory, and the axes of CTAs that are left."""
+        level, private = self.target.levels[-1], self.stores.private()
+        inner = tuple(a for a in over if a.level == level)
+        outer = tuple(a for a in over if a.level != level)
+        shared = next(n for n in self.target.storages if self.stores.owner(n))
+        out: list[Stmt] = []
+        name = node.name or "value"
+        held = combined.with_(dtype=term_dtype(combined), storage=private)
+        if inner:
+            made = self.stores.own(held, f"{name}_terms", node)
+            attrs = {"op": "combine", "kind": kind, "over": inner,
+                     "scope": scope_of(node.mesh, inner, level)}  # fmt: skip
+            attrs |= self._meeting(node, inner, held)
+            out.append(Issue("reduce", (source,), (made,), attrs, node.span, node.name))
+            source = made
+        if isinstance(source, Scalar) or source.storage != shared:
+            type = held.with_(layout=terms_layout(held, level), storage=shared)
+            made = self.stores.own(type, f"{name}_shared", node)
+            copied = {"op": "copy"}
+            out.append(Issue("copy", (source,), (made,), copied, node.span, node.name))
+            source = made
+        return out, source, outer
 
     def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
         """The memory through which units combine: scratch of each CTA, workspace of the grid."""
@@ -471,7 +503,9 @@ class _Lowering:
             self.home[node] = place
             issue = Issue(instr.path, (source,), (place,), {**params, "op": "copy"}, node.span,
                           node.name)  # fmt: skip
-            return [issue]
+            axes = shared_axes(node.mesh, self.stores.owner(place.storage),
+                               self.varies[node.args[0]], self.stores.loops)  # fmt: skip
+            return [divided(issue, node.mesh, axes) or issue]
         arity = operand_count(kind)
         place = values[arity] if len(values) > arity else self.made_in(node)
         assert isinstance(place, View)

@@ -45,7 +45,8 @@ def effects(issue: Issue) -> Effects:
             store = issue.writes[0].storage == "gmem"
             return Effects("bulk" if store else "mbarrier", proxy, elected=True)
         return Effects("async" if "commit group" in kinds else "none", proxy)
-    return Effects(collective=issue.attrs.get("scope") is not None)
+    # what CTAs of a cluster combine lies in their shared memories: they only read it
+    return Effects(collective=issue.attrs.get("scope") not in (None, "cluster"))
 
 
 __all__ = ["PLAIN", "Effects", "effects"]

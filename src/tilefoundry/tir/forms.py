@@ -45,6 +45,8 @@ SYNCS = {
 KINDS = {form.call: kind for kind, form in SYNCS.items()}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Sync) if f.default is not MISSING}
 """Fields of a :class:`Sync` and their defaults; ``kind`` has none."""
+AXES = ("over", "multicast")
+"""Parameters that are axes of a mesh."""
 COMMENTED = ("why", "span")
 """Fields that stand in the comment behind the call."""
 
@@ -60,4 +62,4 @@ def implied(instr: str) -> str:
     return instr if contract is None else contract.meaning
 
 
-__all__ = ["COMMENTED", "DECLARATIONS", "DEFAULTS", "KINDS", "SYNCS", "Form", "implied"]
+__all__ = ["AXES", "COMMENTED", "DECLARATIONS", "DEFAULTS", "KINDS", "SYNCS", "Form", "implied"]

@@ -19,6 +19,7 @@ from tilefoundry.lang.forms import Instr, InstrPath
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import spell
 from tilefoundry.layout import Layout, Swizzle
+from tilefoundry.tir.forms import AXES
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.program import Barrier, Buffer, Scalar, View, fresh_vars, whole
 
@@ -227,9 +228,8 @@ def read_attrs(frame: Frame, node: ast.Call) -> dict[str, Any]:
         if isinstance(value, BarrierAt):
             attrs[keyword.arg] = value.barrier
             attrs |= {"slot": value.slot} if keyword.arg == "barrier" else {}
-        elif keyword.arg == "over":
-            axes: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-            attrs[keyword.arg] = tuple(_axis(frame, keyword.value, v) for v in axes)
+        elif keyword.arg in AXES:
+            attrs[keyword.arg] = read_axes(frame, keyword.value, value)
         else:
             attrs[keyword.arg] = _value(frame, keyword.value, value)
     return attrs
@@ -263,6 +263,12 @@ def _value(frame: Frame, node: ast.expr, value: Any) -> Any:
     malformed(frame.span(node), "a parameter", spell(value), fix)
 
 
+def read_axes(frame: Frame, node: ast.expr, value: Any) -> tuple[Axis, ...]:
+    """``(mesh.axis, ...)``, or one of them."""
+    axes: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    return tuple(_axis(frame, node, v) for v in axes)
+
+
 def _axis(frame: Frame, node: ast.expr, value: Any) -> Axis:
     axis = axis_of(value)
     if axis is None:
@@ -280,6 +286,7 @@ __all__ = [
     "is_dim",
     "malformed",
     "read_attrs",
+    "read_axes",
     "read_operand",
     "stated",
 ]

@@ -14,7 +14,7 @@ from tilefoundry.diag import Span
 from tilefoundry.ir.mesh import Axis
 from tilefoundry.lang.spelling import Bound, tuple_text
 from tilefoundry.target import TargetRef, record_of
-from tilefoundry.tir.forms import COMMENTED, DECLARATIONS, DEFAULTS, KINDS, SYNCS
+from tilefoundry.tir.forms import AXES, COMMENTED, DECLARATIONS, DEFAULTS, KINDS, SYNCS
 from tilefoundry.tir.naming import fresh, named, ring_name
 from tilefoundry.tir.placement import Placed, place_buffers
 from tilefoundry.tir.program import (
@@ -259,7 +259,8 @@ class _Writer:
         for name, default in DEFAULTS.items():
             value = getattr(sync, name)
             if name not in skipped and (name in form.stated or value != default):
-                words.append(f"{name}={self.place.value(value)}")
+                text = self.place.axes(value) if name in AXES else self.place.value(value)
+                words.append(f"{name}={text}")
         return _wrapped(f"T.{form.call}", words, _comment(sync.why, sync.span), self.depth)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tilefoundry.diag import Span
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, IterVar, LoopVar, Sym, substitute, symbols
-from tilefoundry.ir.mesh import Mesh, Topology
+from tilefoundry.ir.mesh import Axis, Mesh, Topology
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import IMMEDIATE, TensorType
 
@@ -189,6 +189,11 @@ class Issue:
     (accumulator, lhs, rhs), writes the accumulator, and holds ``atom`` (with every parameter
     bound), ``repeat``, ``serial`` and ``order``; ``zero`` says that the accumulator's old
     value is not read.
+
+    Two issues reach the shared memory of other CTAs of a cluster (:func:`reach`): a load with
+    ``multicast`` axes is delivered to every CTA along them, to the same place and on the same
+    barrier; a ``reduce`` of what lies in shared memory along ``over`` reads the same place of
+    every CTA along them.
     """
 
     instr: str
@@ -212,7 +217,8 @@ class Sync:
     wait               every participant waits until the phase of parity ``parity`` of
                        ``barrier[slot]`` has completed; on a fresh barrier parity 1 passes
     arrive             one arrival on ``barrier[slot]`` from the first thread of each ``every``
-                       consecutive participants
+                       consecutive participants; with ``over``, on that barrier of every CTA
+                       along these axes of the cluster, its own included
     expect             elected: one arrival that also expects ``bytes``
     async_arrive       each participant: one arrival once its earlier cp.async completed
     barrier            bar.sync ``id`` over ``threads`` threads
@@ -243,6 +249,7 @@ class Sync:
     pending: int = 0
     read: bool = False
     count: int = 0
+    over: tuple[Axis, ...] = ()
     span: Span | None = None
     why: str = ""
     """What it orders, for a reader: ``lhs_ring filled``."""
@@ -359,6 +366,25 @@ def walk(body: tuple[Stmt, ...], mesh: Mesh | None = None) -> Iterator[tuple[Stm
             yield from walk(stmt.body, here)
 
 
+def reach(stmt: Stmt) -> tuple[Axis, ...]:
+    """Axes of CTAs whose shared memory a statement touches: () if its own CTA's alone."""
+    if isinstance(stmt, Sync):
+        return stmt.over
+    if not isinstance(stmt, Issue):
+        return ()
+    if "multicast" in stmt.attrs:
+        return stmt.attrs["multicast"]
+    meets = stmt.attrs.get("scope") == "cluster"
+    return tuple(stmt.attrs["over"]) if meets and "over" in stmt.attrs else ()
+
+
+def coupled(func: PrimFunc) -> bool:
+    """CTAs of one cluster reach each other's shared memory, or wait for one another."""
+    return any(
+        reach(s) or (isinstance(s, Sync) and s.kind == "cluster") for s, _ in walk(func.body)
+    )
+
+
 def views(stmt: Stmt) -> tuple[View, ...]:
     """The views that a statement reads and writes."""
     if not isinstance(stmt, Issue):
@@ -384,7 +410,9 @@ __all__ = [
     "View",
     "When",
     "With",
+    "coupled",
     "fresh_vars",
+    "reach",
     "views",
     "walk",
     "whole",

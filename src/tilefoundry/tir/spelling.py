@@ -8,7 +8,7 @@ multiply, and its terms by falling coefficient, then outermost loop first:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.lang.scopes import declared_text, scope_text
 from tilefoundry.lang.spelling import Bound, Place, index_text, tuple_text
 from tilefoundry.layout import ComposedLayout
-from tilefoundry.tir.forms import implied
+from tilefoundry.tir.forms import AXES, implied
 from tilefoundry.tir.naming import WORDS, fresh, ring_name
 from tilefoundry.tir.program import Barrier, Buffer, For, Operand, View, With
 
@@ -242,10 +242,13 @@ class TirPlace(Place):
                 yield f"{name}={self.barrier(value, attrs.get('slot', 0))}"
             elif name == "slot" and isinstance(attrs.get("barrier"), Barrier):
                 continue
-            elif name == "over":
-                yield f"over={tuple_text([self.axis(a) for a in value])}"
+            elif name in AXES:
+                yield f"{name}={self.axes(value)}"
             else:
                 yield f"{name}={self.value(value)}"
+
+    def axes(self, axes: Iterable[Axis]) -> str:
+        return tuple_text([self.axis(a) for a in axes])
 
     def value(self, value: Any) -> str:
         match value:

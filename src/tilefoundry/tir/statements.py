@@ -16,13 +16,14 @@ from tilefoundry.lang.forms import MeshBinding
 from tilefoundry.lang.python import construct, spell
 from tilefoundry.lang.statements import loop_variable
 from tilefoundry.tir.declarations import Declarations
-from tilefoundry.tir.forms import DECLARATIONS, DEFAULTS, KINDS, SYNCS
+from tilefoundry.tir.forms import AXES, DECLARATIONS, DEFAULTS, KINDS, SYNCS
 from tilefoundry.tir.operands import (
     BarrierAt,
     called,
     is_dim,
     malformed,
     read_attrs,
+    read_axes,
     read_operand,
 )
 from tilefoundry.tir.program import (
@@ -177,6 +178,9 @@ class Body:
         form = SYNCS[kind]
         known = [k for k in DEFAULTS if k not in ("barrier", "slot", "why", "span", form.first)]
         given = {str(k.arg): evaluate(self.frame, k.value) for k in node.keywords}
+        for k in node.keywords:
+            if k.arg in AXES:
+                given[k.arg] = read_axes(self.frame, k.value, given[k.arg])
         positional = [evaluate(self.frame, x) for x in node.args]
         place = f"T.{form.call}({'barrier' if form.first == 'barrier' else form.first})"
         if len(positional) != bool(form.first) or not set(given) <= set(known):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilefoundry.tir.program import PrimFunc
 from tilefoundry.verify import device, differ, meetings, plan
 from tilefoundry.verify.classes import classes
+from tilefoundry.verify.cluster import misplaced
 from tilefoundry.verify.finding import FAMILIES, Finding, Findings, Place
 from tilefoundry.verify.machine import Machine, TooLarge
 from tilefoundry.verify.numbers import Compiler
@@ -24,7 +25,8 @@ def judge(func: PrimFunc) -> Findings:
     """What is wrong with a kernel, with notes of what was not decided.
 
     The plan and the participants are judged as they stand, device memory by enumerating all
-    windows, synchronisation by running one block of each kind on an abstract machine.
+    windows, synchronisation by running one block of each kind on an abstract machine, or one
+    cluster of each kind where its blocks reach each other.
     """
     findings = Findings()
     kernel = layout(func)
@@ -36,9 +38,14 @@ def judge(func: PrimFunc) -> Findings:
     device.check(kernel, findings, compiler)
     differ.check(kernel, findings)
     meetings.check(kernel, findings)
-    for block in classes(kernel, compiler, findings):
+    for stmt, axes in misplaced(kernel.func):
+        findings.add("sync-participants", kernel.sites[stmt].place, None,  # type: ignore[index]
+                     f"it reaches along {axes}, which is no axis of a cluster's CTAs",
+                     "arrange a cluster's CTAs in the mesh")  # fmt: skip
+        return findings
+    for blocks in classes(kernel, compiler, findings):
         try:
-            Machine(kernel, block, overlaps, findings, compiler).run()
+            Machine(kernel, blocks, overlaps, findings, compiler).run()
         except TooLarge:
             findings.add("sync-undecided", None, None, "too many statements to follow",
                          "verify it with fewer trips")  # fmt: skip

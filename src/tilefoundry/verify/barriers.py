@@ -41,7 +41,7 @@ def lower(machine: Machine, sync: Sync, site: Site, role: Role) -> Op | None:
     if sync.kind in ("barrier", "barrier_arrive"):
         return _named(machine, sync, site)
     if sync.kind in ("cluster", "grid"):
-        return gather(machine, site, role, warp=False)
+        return gather(machine, site, role, warp=False, cluster=sync.kind == "cluster")
     if sync.kind == "warp":
         return gather(machine, site, role, warp=True)
     if sync.kind not in _LOCAL:
@@ -67,7 +67,7 @@ def _pass(meeting: Meeting, size: int) -> bool:
 
 def _named(machine: Machine, sync: Sync, site: Site) -> Op:
     def op(me: Knowledge) -> Process:
-        meeting = machine.meeting(sync.id, site, sync.threads)
+        meeting = machine.meeting((me.role.cta, sync.id), site, sync.threads)
         if meeting.threads != sync.threads or (
             meeting.arrived + len(me.role.threads) > meeting.threads
         ):
@@ -88,8 +88,9 @@ def _named(machine: Machine, sync: Sync, site: Site) -> Op:
     return op
 
 
-def gather(machine: Machine, site: Site, role: Role, warp: bool) -> Op:
-    """All participants of the statement meet, or those of each warp."""
+def gather(machine: Machine, site: Site, role: Role, warp: bool, cluster: bool = False) -> Op:
+    """All participants of the statement meet, or those of each warp; of all blocks that are
+    followed together where it is a barrier of the ``cluster``."""
     if warp and all(
         site.members.issuperset(range(w * WARP, w * WARP + WARP)) for w in role.warps
     ) and not _split(machine, role):  # fmt: skip
@@ -99,7 +100,9 @@ def gather(machine: Machine, site: Site, role: Role, warp: bool) -> Op:
             me.lift(1)
 
         return lanes
-    partners = [r for r in machine.layout.roles if r.first in site.members]
+    partners = [
+        r for r in machine.team if r.first in site.members and (cluster or r.cta == role.cta)
+    ]
     if warp:
         partners = [r for r in partners if r.warps & role.warps]
     size = sum(len(r.threads) for r in partners)
@@ -123,7 +126,7 @@ def gather(machine: Machine, site: Site, role: Role, warp: bool) -> Op:
 
 
 def _split(machine: Machine, role: Role) -> bool:
-    return any(r is not role and r.warps & role.warps for r in machine.layout.roles)
+    return any(r is not role and r.cta == role.cta and r.warps & role.warps for r in machine.team)
 
 
 # ---- what a thread does for itself

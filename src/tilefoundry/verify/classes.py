@@ -1,12 +1,11 @@
-"""Blocks that run alike: one of each kind is verified."""
+"""Blocks, or clusters of blocks, that run alike: one of each kind is verified."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from tilefoundry.ir.expr import Expr, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.tir.program import For, Stmt, When, With
+from tilefoundry.verify.cluster import Block, together
 from tilefoundry.verify.finding import Findings
 from tilefoundry.verify.numbers import Compiler, Env
 from tilefoundry.verify.roles import UNIT, Layout, control, coordinate
@@ -16,22 +15,26 @@ KINDS = 16
 ROUNDS = (0, 1, 2)
 
 
-def classes(layout: Layout, compiler: Compiler, findings: Findings) -> list[Mapping[str, int]]:
-    """One block of each kind. Two blocks are of a kind if the loops, tests, slots and
-    parities that depend on the block agree in the first rounds, and all trip counts do."""
+def classes(layout: Layout, compiler: Compiler, findings: Findings) -> list[tuple[Block, ...]]:
+    """The blocks of one cluster of each kind, or one block where they have nothing to do with
+    each other. Two blocks are of a kind if the loops, tests, slots and parities that depend
+    on the block agree in the first rounds, and all trip counts do."""
+    groups = together(layout)
     outer = [c for c in layout.coords if c.axis is not None and c.axis.level != UNIT]
     scopes = _scopes(layout)
     if not scopes and not any(_depends(x) for s in layout.sites for x in control(s)):
-        return list(layout.blocks[:1])
-    kinds: dict[tuple[object, ...], Mapping[str, int]] = {}
+        return groups[:1]
+    kinds: dict[tuple[object, ...], tuple[Block, ...]] = {}
     program = _Program(layout, compiler)
-    for block in layout.blocks:
-        env: Env = [0] * (len(compiler.place) + 1)
-        for c in outer:
-            assert c.axis is not None
-            env[compiler.at(c)] = coordinate(c.axis, block.get(c.axis.level, 0))
-        key = (tuple(layout.inside(s.mesh, block) for s in scopes), program.key(env))
-        kinds.setdefault(key, block)
+    for blocks in groups:
+        key: list[object] = []
+        for block in blocks:
+            env: Env = [0] * (len(compiler.place) + 1)
+            for c in outer:
+                assert c.axis is not None
+                env[compiler.at(c)] = coordinate(c.axis, block.get(c.axis.level, 0))
+            key += [tuple(layout.inside(s.mesh, block) for s in scopes), program.key(env)]
+        kinds.setdefault(tuple(key), blocks)
     found = list(kinds.values())
     if len(found) <= KINDS:
         return found

@@ -28,17 +28,33 @@ def finish(machine: Machine, blocked: Mapping[Role, Site]) -> None:
                 "make the count and the bytes those of one use",
             )  # fmt: skip
         elif phase.last_had_bytes and not any(
-            k.common[phase.dim] >= phase.done for k in machine.roles.values()
+            k.common[phase.dim] >= phase.done
+            for k in machine.roles.values()
+            if k.role.cta == phase.cta
         ):
             machine.findings.add(
                 "sync-drain", None, phase.by.place if phase.by else None,
                 f"nobody waits for the last copies that complete on {phase.barrier.name}",
                 "wait for every copy before the kernel ends",
             )  # fmt: skip
+    _left(machine)
     for group in dict.fromkeys(machine.warpgroups.values()):
         group.finish()
     for me in machine.roles.values():
         _drained(machine, me)
+
+
+def _left(machine: Machine) -> None:
+    """A block's shared memory is there until its threads have ended: one of them must know
+    that all that others did to it is over."""
+    for (cta, site, _), done in machine.remote.items():
+        inside = (k for k in machine.roles.values() if k.role.cta == cta)
+        if not any(k.common[done.dim] >= done.time for k in inside):
+            machine.findings.add(
+                "sync-drain", site.place, None,
+                "a CTA may have ended when another of its cluster reaches its shared memory",
+                "a barrier of the cluster (sync_cluster) at the end",
+            )  # fmt: skip
 
 
 def _drained(machine: Machine, me: Knowledge) -> None:

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilefoundry.tir.effects import Effects
-from tilefoundry.tir.program import Issue
+from tilefoundry.tir.program import Issue, reach
 from tilefoundry.verify import barriers, mbarrier
 from tilefoundry.verify.memory import Access, unwritten
 from tilefoundry.verify.roles import WARPGROUP, Role, Site
@@ -33,9 +33,11 @@ ACQUIRE = "wait for the wgmma group (wgmma_wait) before its registers are touche
 def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Role) -> Op | None:
     """The operation that ``role`` executes for ``issue``."""
     known = machine.layout.touched
-    every = known.get((issue, role))
+    roles = machine.layout.roles
+    key = (issue, roles[role.number % len(roles)])
+    every = known.get(key)
     if every is None:
-        every = known[issue, role] = touches(issue, role, machine.compiler)
+        every = known[key] = touches(issue, role, machine.compiler)
     memory = tuple(t for t in every if _shared(machine, t))
     registers = tuple(t for t in every if t.view.storage == "rmem")
     if effect.elected:
@@ -51,7 +53,7 @@ def lower(machine: Machine, issue: Issue, effect: Effects, site: Site, role: Rol
         return _copy_async(machine, site, memory)
     if issue.instr == "fill" and not issue.reads:
         return None  # nothing is written yet
-    plain = _plain(machine, site, memory, registers)
+    plain = _plain(machine, issue, site, memory, registers)
     if not effect.collective:
         return plain
     return _collective(machine, issue, site, role, plain)
@@ -67,11 +69,12 @@ def _shared(machine: Machine, touch: Touch) -> bool:
 
 
 def _record(machine: Machine, site: Site, me: Knowledge, touch: Touch, owner: Knowledge | None,
-            dim: int, time: int, elected: bool) -> None:  # fmt: skip
+            dim: int, time: int, elected: bool, cta: int | None = None) -> None:  # fmt: skip
+    """An access to memory, of block ``cta`` if that is not the role's own."""
     slot = touch.slot(me.env)
     plain = dim in (PLAIN, COPIED) and owner is not None
     new = Access(site, touch, touch.box(me.env), touch.write, owner, dim, time, plain)
-    machine.memory.access(new, slot, me, elected)
+    machine.memories[me.role.cta if cta is None else cta].access(new, slot, me, elected)
 
 
 def _load(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...]) -> Op | None:
@@ -85,18 +88,26 @@ def _load(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...])
         )  # fmt: skip
         return None
     slot = machine.compiler.fn(issue.attrs.get("slot", 0))
+    over = reach(issue)
 
     def op(me: Knowledge) -> None:
-        phase = mbarrier.find(machine, barrier, slot(me.env), site)
+        for cta in machine.reached(me.role, over, site):
+            load(me, cta)
+
+    def load(me: Knowledge, cta: int) -> None:
+        phase = mbarrier.find(machine, cta, barrier, slot(me.env), site)
         if phase is None:
             return
         mbarrier.use(machine, phase, site, me, elected=True)
         mbarrier.in_phase(machine, phase, me, me.publish(3, True), site, None)
         for touch in memory:
             # complete when the phase is
-            _record(machine, site, me, touch, None, phase.dim, phase.done + 1, True)
+            into = cta if touch.view.storage != "gmem" else None
+            _record(machine, site, me, touch, None, phase.dim, phase.done + 1, True, into)
         phase.issued += size
         phase.had_bytes = True
+        if over:
+            mbarrier.caused(machine, phase, me)
         mbarrier.settle(machine, phase, site)
 
     return op
@@ -161,8 +172,10 @@ def _copy_async(machine: Machine, site: Site, memory: tuple[Touch, ...]) -> Op:
     return op
 
 
-def _plain(machine: Machine, site: Site, memory: tuple[Touch, ...],
+def _plain(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...],
            registers: tuple[Touch, ...]) -> Op:  # fmt: skip
+    over = reach(issue)
+
     def op(me: Knowledge) -> None:
         now = me.tick()
         me.levels[0][PLAIN] = now
@@ -178,7 +191,12 @@ def _plain(machine: Machine, site: Site, memory: tuple[Touch, ...],
             me.touched.setdefault(key, {})[box] = now
             _fill(machine, site, me, touch, key, box)
         for touch in memory:
-            _record(machine, site, me, touch, me, PLAIN, now, False)
+            if touch.view.storage == "gmem":
+                _record(machine, site, me, touch, me, PLAIN, now, False)
+                continue
+            for cta in machine.reached(me.role, over, site):
+                _record(machine, site, me, touch, me, PLAIN, now, False, cta)
+                machine.reaches(cta, site, me, me.base + PLAIN, now)
 
     return op
 

@@ -7,20 +7,30 @@ in every interleaving; conflicts are judged by the clocks, never by the order of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tilefoundry.ir.expr import Sym
-from tilefoundry.ir.mesh import Coord
+from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Advance, For, Issue, Stmt, Sync, When, With
 from tilefoundry.verify import barriers, issues
+from tilefoundry.verify.cluster import Block, Remote, targets
 from tilefoundry.verify.finding import Findings
 from tilefoundry.verify.finish import finish
 from tilefoundry.verify.memory import Memory, Unit
 from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
-from tilefoundry.verify.state import DIMS, Knowledge, Meeting, Phase, Ready, TooLarge
+from tilefoundry.verify.state import (
+    CONTROL,
+    DIMS,
+    Knowledge,
+    Meeting,
+    Phase,
+    Ready,
+    TooLarge,
+)
 from tilefoundry.verify.trips import Cut, cuts, iterations
 from tilefoundry.verify.warpgroup import Warpgroup
 
@@ -31,26 +41,45 @@ EVENTS = 400_000
 
 
 class Machine:
-    """One block of a kernel, ready to run."""
+    """Blocks of a kernel that are followed together, ready to run: one, or a cluster's."""
 
-    def __init__(self, layout: Layout, block: Mapping[str, int], overlaps: dict[Unit, list[Unit]],
-                 findings: Findings, compiler: Compiler) -> None:  # fmt: skip
-        self.layout, self.block, self.findings = layout, block, findings
+    def __init__(self, layout: Layout, blocks: tuple[Block, ...],
+                 overlaps: dict[Unit, list[Unit]], findings: Findings,
+                 compiler: Compiler) -> None:  # fmt: skip
+        self.layout, self.blocks, self.findings = layout, blocks, findings
         self.compiler = compiler
         func = layout.func
-        self.memory = Memory(findings, overlaps)
-        self.values: dict[Sym, int] = {
-            c: coordinate(c.axis, block.get(c.axis.level, 0))
-            for c in layout.coords
-            if c.axis is not None and c.axis.level != UNIT
-        }
-        self.cuts: dict[For, Cut] = cuts(layout, self.values, compiler)
-        base = len(layout.roles) * DIMS
-        self.phases: dict[tuple[object, int], Phase] = {}
-        for barrier in func.barriers:
-            for slot in range(barrier.slots):
-                self.phases[barrier, slot] = Phase(barrier, slot, base + len(self.phases))
+        count = len(layout.roles)
+        self.team = tuple(
+            replace(r, number=cta * count + r.number, cta=cta)
+            for cta in range(len(blocks))
+            for r in layout.roles
+        )
+        """The roles of all blocks."""
+        self.memories = [Memory(findings, overlaps) for _ in blocks]
+        self.values: list[dict[Sym, int]] = [
+            {
+                c: coordinate(c.axis, block.get(c.axis.level, 0))
+                for c in layout.coords
+                if c.axis is not None and c.axis.level != UNIT
+            }
+            for block in blocks
+        ]
+        self.cuts: list[dict[For, Cut]] = [cuts(layout, v, compiler) for v in self.values]
+        base = len(self.team) * DIMS
+        self.phases: dict[tuple[int, object, int], Phase] = {}
+        for cta in range(len(blocks)):
+            for barrier in func.barriers:
+                for slot in range(barrier.slots):
+                    at = base + len(self.phases)
+                    self.phases[cta, barrier, slot] = Phase(barrier, slot, at, cta)
         self.size = base + len(self.phases)
+        counted = {s.attrs.get("barrier") for s in layout.sites if isinstance(s, Issue)}
+        self.control = [r.number * DIMS + CONTROL for r in self.team]
+        self.control += [p.dim for p in self.phases.values() if p.barrier not in counted]
+        """Dimensions that say how far others have come, and nothing of memory."""
+        self.remote: dict[tuple[int, Site, Role], Remote] = {}
+        """The last that each statement of a role did in the memory of another block."""
         self.meetings: dict[object, Meeting] = {}
         self.written = {
             v.buffer for s in layout.sites if isinstance(s, Issue) for v in s.writes
@@ -59,13 +88,18 @@ class Machine:
         self.roles: dict[Role, Knowledge] = {}
         self.warpgroups = {
             role: group
-            for group in (Warpgroup(findings, self.roles, parts) for parts in layout.divided)
+            for group in (
+                Warpgroup(findings, self.roles,
+                          tuple(self.team[cta * count + r.number] for r in parts))
+                for cta in range(len(blocks))
+                for parts in layout.divided
+            )
             for role in group.parts
-        }
+        }  # fmt: skip
 
     def run(self) -> None:
         """Run all roles to their end, or until none can go on."""
-        programs = {role: self._lower(self.layout.func.body, role) for role in self.layout.roles}
+        programs = {role: self._lower(self.layout.func.body, role) for role in self.team}
         size = len(self.compiler.place)
         for role, program in programs.items():
             env = [0] * (size + 1)
@@ -95,7 +129,7 @@ class Machine:
         if isinstance(sym, Coord) and sym.axis is not None:
             if sym.axis.level == UNIT:
                 return coordinate(sym.axis, role.first)
-            return self.values.get(sym, 0)
+            return self.values[role.cta].get(sym, 0)
         return 0
 
     def _run(self, program: tuple[Op, ...], me: Knowledge) -> Process:
@@ -112,7 +146,8 @@ class Machine:
             site = self.layout.sites[stmt]
             if isinstance(stmt, With):
                 inner = self.layout.sites[stmt.body[0]] if stmt.body else site
-                if role.first in inner.members and self.layout.inside(stmt.mesh, self.block):
+                block = self.blocks[role.cta]
+                if role.first in inner.members and self.layout.inside(stmt.mesh, block):
                     out += self._lower(stmt.body, role)
             elif isinstance(stmt, For):
                 loop = self._loop(stmt, role)
@@ -135,7 +170,7 @@ class Machine:
         if not body:
             return None
         start, stop, step = self.compiler.fns((loop.start, loop.stop, loop.step))
-        place, cut = self.compiler.at(loop.var), self.cuts.get(loop)
+        place, cut = self.compiler.at(loop.var), self._cut(loop, role)
 
         def process(me: Knowledge) -> Process:
             env = me.env
@@ -149,6 +184,12 @@ class Machine:
                         yield from blocking
 
         return process
+
+    def _cut(self, loop: For, role: Role) -> Cut | None:
+        """Blocks that are followed together leave out the same iterations."""
+        found = [mine.get(loop) for mine in self.cuts]
+        periods = {None if c is None else (c.period, c.least) for c in found}
+        return found[role.cta] if len(periods) == 1 else None
 
     def _when(self, when: When, role: Role) -> Op | None:
         body, test = self._lower(when.body, role), self.compiler.fn(when.test)
@@ -172,6 +213,23 @@ class Machine:
         self.events += events
         if self.events > EVENTS:
             raise TooLarge
+
+    def reached(self, role: Role, over: Sequence[Axis], site: Site) -> list[int]:
+        """The blocks along ``over`` from the one of ``role``, by number."""
+        if not over:
+            return [role.cta]
+        found = targets(self.blocks, role.cta, over)
+        if found is None:
+            self.findings.add("sync-participants", site.place, None,
+                              "it reaches a block that the cluster has not",
+                              "reach along the axes of the cluster's mesh")  # fmt: skip
+            return [role.cta]
+        return found
+
+    def reaches(self, cta: int, site: Site, me: Knowledge, dim: int, time: int) -> None:
+        """A role has touched the memory of block ``cta``, which must not end before."""
+        if cta != me.role.cta:
+            self.remote[cta, site, me.role] = Remote(dim, time)
 
     def meeting(self, key: object, site: Site, threads: int) -> Meeting:
         found = self.meetings.setdefault(key, Meeting())

@@ -56,9 +56,9 @@ def _level(site: Site, role: Role, every: int) -> int:
     return 3
 
 
-def find(machine: Machine, barrier: Barrier, slot: int, site: Site) -> Phase | None:
-    """The barrier object, None (and a finding) if the array has no such slot."""
-    found = machine.phases.get((barrier, slot))
+def find(machine: Machine, cta: int, barrier: Barrier, slot: int, site: Site) -> Phase | None:
+    """The barrier object of a block, None (and a finding) if the array has no such slot."""
+    found = machine.phases.get((cta, barrier, slot))
     if found is None:
         machine.findings.add(
             "sync-barrier", site.place, None,
@@ -97,7 +97,7 @@ def _init(machine: Machine, sync: Sync, site: Site) -> Op:
                 "initialise it with its count",
             )  # fmt: skip
         for slot in range(barrier.slots):
-            phase = machine.phases[barrier, slot]
+            phase = machine.phases[me.role.cta, barrier, slot]
             if phase.ready:
                 missing = f"{phase.name} is initialised twice"
                 machine.findings.add("sync-barrier", site.place, None, missing, "do it once")
@@ -135,12 +135,22 @@ def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,
     copies = sync.kind == "async_arrive"
 
     def op(me: Knowledge) -> None:
-        phase = find(machine, barrier, slot(me.env), site)
+        if not sync.over:
+            arrive(me, me.role.cta)
+            return
+        # arrivals at several blocks come there in any order
+        me.pass_control()
+        for cta in machine.reached(me.role, sync.over, site):
+            arrive(me, cta)
+
+    def arrive(me: Knowledge, cta: int) -> None:
+        phase = find(machine, cta, barrier, slot(me.env), site)
         if phase is None:
             return
         use(machine, phase, site, me, elected and count == 1)
-        now = me.pass_control()
+        now = me.tick() if sync.over else me.pass_control()
         clock = me.publish(level, elected)
+        machine.reaches(cta, site, me, me.base + CONTROL, now)
         in_phase(machine, phase, me, clock, site, group)
         if copies:
             for dim in (PLAIN, FENCED):
@@ -156,6 +166,16 @@ def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,
         settle(machine, phase, site)
 
     return op
+
+
+def caused(machine: Machine, phase: Phase, me: Knowledge) -> None:
+    """Bytes that another block sends came after all that its sender had waited for: who sees
+    them knows how far that was, though nothing of what was written."""
+    if not phase.clock:
+        phase.clock = [0] * machine.size
+    clock = me.publish(3, True)
+    for dim in machine.control:
+        phase.clock[dim] = max(phase.clock[dim], clock[dim])
 
 
 def settle(machine: Machine, phase: Phase, site: Site) -> None:
@@ -203,7 +223,7 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
     leader = _leader(machine, site, role)
 
     def follow(me: Knowledge) -> Process:
-        phase = find(machine, barrier, slot(me.env), site)
+        phase = find(machine, role.cta, barrier, slot(me.env), site)
         if phase is None:
             return
         use(machine, phase, site, me, elected=False)
@@ -219,7 +239,7 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
             me.learn(clock)
 
     def op(me: Knowledge) -> Process:
-        phase = find(machine, barrier, slot(me.env), site)
+        phase = find(machine, role.cta, barrier, slot(me.env), site)
         if phase is None:
             return
         use(machine, phase, site, me, elected=role.threads == site.threads[:1])
@@ -247,8 +267,8 @@ def _leader(machine: Machine, site: Site, role: Role) -> Role:
     """The first role that executes the statement in the same, split, warp."""
     if not role.fits(WARP):
         return role
-    return next(r for r in machine.layout.roles
-                if r.fits(WARP) and r.warps == role.warps and r.first in site.members)  # fmt: skip
+    return next(r for r in machine.team if r.cta == role.cta
+                and r.fits(WARP) and r.warps == role.warps and r.first in site.members)  # fmt: skip
 
 
-__all__ = ["find", "in_phase", "lower", "settle", "use"]
+__all__ = ["caused", "find", "in_phase", "lower", "settle", "use"]

@@ -79,7 +79,8 @@ def _resident(layout: Layout) -> int | None:
 def _level(stmt: Stmt) -> str:
     if isinstance(stmt, Sync):
         return stmt.kind
-    return str(stmt.attrs.get("scope")) if isinstance(stmt, Issue) else ""
+    grid = isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
+    return "grid" if grid else ""
 
 
 def _meetings(

@@ -62,11 +62,16 @@ def _dealt(old: Access, new: Access) -> bool:
     return (
         old.site is new.site
         and old.knowledge is not new.knowledge
+        and _cta(old) == _cta(new)
         and old.touch.view is new.touch.view
         and old.box == new.box
         and old.plain
         and new.plain
     )
+
+
+def _cta(access: Access) -> int | None:
+    return None if access.knowledge is None else access.knowledge.role.cta
 
 
 def unwritten(findings: Findings, site: Site, touch: Touch) -> None:
@@ -190,6 +195,8 @@ class Memory:
         """The threads of two roles touch different elements."""
         a, b = old.knowledge, new.knowledge
         if a is None or b is None or a is b or not (old.plain and new.plain):
+            return False
+        if a.role.cta != b.role.cta:
             return False
         if old.touch.buffer is not new.touch.buffer:
             return False

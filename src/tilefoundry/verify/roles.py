@@ -39,10 +39,12 @@ WARP, WARPGROUP = 32, 128
 
 @dataclass(frozen=True, eq=False)
 class Role:
-    """Threads, ascending, that execute the same statements."""
+    """Threads, ascending, that execute the same statements; ``cta``: of which of the blocks
+    that are followed together."""
 
     number: int
     threads: tuple[int, ...]
+    cta: int = 0
 
     @cached_property
     def members(self) -> frozenset[int]:

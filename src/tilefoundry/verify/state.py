@@ -148,6 +148,7 @@ class Phase:
     barrier: Barrier
     slot: int
     dim: int
+    cta: int = 0
     done: int = 0
     arrived: int = 0
     expected: int = 0

@@ -106,7 +106,7 @@ def _phases(body: Sequence[Stmt], layout: Layout) -> int:
         if isinstance(stmt, Sync) and stmt.barrier is not None:
             every = {"arrive": max(stmt.every, 1), "async_arrive": 1}.get(stmt.kind)
             here = -(-len(layout.sites[stmt].threads) // every) if every else 0
-            here += stmt.kind == "expect"
+            here = here * math.prod(a.extent for a in stmt.over) + (stmt.kind == "expect")
             arrivals[stmt.barrier] = arrivals.get(stmt.barrier, 0) + here
     factor = 1
     for barrier, here in arrivals.items():

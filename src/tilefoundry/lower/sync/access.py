@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefoundry.ir.expr import Dim, LoopVar, Sym, bounds, substitute, symbols
+from tilefoundry.ir.mesh import Axis
 from tilefoundry.lower.allocate import slot_bytes
 from tilefoundry.lower.sync.tree import Node, Tree, count, leaves
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.effects import Effects, effects
-from tilefoundry.tir.program import Buffer, Counter, Issue, View
+from tilefoundry.tir.program import Buffer, Counter, Issue, View, reach
 
 MATRIX = ("ldmatrix", "stmatrix")
 
@@ -22,7 +23,8 @@ class Access:
     touched by the threads of ``mask``.
 
     ``engine`` says how it completes (:class:`tilefoundry.tir.effects.Effects`), ``role``
-    tells a matrix product's accumulator (``acc``) from its operands.
+    tells a matrix product's accumulator (``acc``) from its operands. ``over``: it touches the
+    same place of every CTA along these axes.
     """
 
     node: Node
@@ -34,6 +36,7 @@ class Access:
     proxy: str
     mask: int
     role: str = ""
+    over: tuple[Axis, ...] = ()
 
     @property
     def buffer(self) -> Buffer:
@@ -94,7 +97,9 @@ class Accesses:
             store = self._stores.setdefault(buffer, id(buffer))
             mask = self.tree.issuers(node) if effect.elected else node.mask
             engine, proxy = effect.completion, effect.proxy
-            return [Access(node, view, store, write, read, engine, proxy, mask, role)]
+            assert isinstance(node.stmt, Issue)
+            over = reach(node.stmt)
+            return [Access(node, view, store, write, read, engine, proxy, mask, role, over)]
         if buffer.storage in self.private:
             engine = effect.completion if effect.completion == "wgmma" else "none"
             mask = node.mask
@@ -119,11 +124,22 @@ def bytes_of(view: View) -> int:
     return prod(view.shape) * view.dtype.bits // 8
 
 
+def joint(*groups: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Axes of several groups, each once, outermost first."""
+    return tuple(sorted({a for g in groups for a in g}, key=lambda a: (-a.stride, a.name)))
+
+
+def across(a: Access, b: Access) -> tuple[Axis, ...]:
+    """Axes along which ``a`` of every CTA must be over before ``b``. Of an asynchronous fill
+    the barrier counts the bytes that all of them send."""
+    return () if a.fills and not b.over else joint(a.over, b.over)
+
+
 def apart(a: Access, b: Access, same_time: bool) -> bool:
     """The windows have no element in common: at any time, or (``same_time``) while the
     loops around both have the same values."""
-    if a.buffer is not b.buffer:
-        return False
+    if a.buffer is not b.buffer or a.over or b.over:
+        return False  # what other CTAs touch lies elsewhere
     one, two = _box(a.view), _box(b.view)
     if one is None or two is None:
         return False

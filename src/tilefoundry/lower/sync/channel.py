@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilefoundry.ir.mesh import Axis
 from tilefoundry.lower.sync.edges import Level, Touch
 from tilefoundry.tir.program import Barrier
 
@@ -18,6 +19,8 @@ class Channel:
     kind: str
     sources: list[Touch] = field(default_factory=lambda: list[Touch]())
     waits: list[tuple[Touch, int]] = field(default_factory=lambda: list[tuple[Touch, int]]())
+    over: tuple[Axis, ...] = ()
+    """Its signals go to every CTA along these axes."""
     barrier: Barrier | None = None
 
     @property

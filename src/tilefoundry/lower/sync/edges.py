@@ -5,17 +5,20 @@ touches are the statements of that loop's body that touch it, a whole inner loop
 statement. Touches that conflict and lie in different statements need an edge: forward within
 an iteration, or backward from ``slots`` iterations before. An edge is left out where others
 imply it.
+
+What another CTA of the cluster touches is no role's own: such pairs need an edge even where
+the threads are the same, and only signals from all CTAs tell that it is over (``wide``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefoundry.ir.expr import Dim, bounds, symbols
-from tilefoundry.ir.mesh import Coord
+from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.lower.rings import counter_of, ring_count, trips
-from tilefoundry.lower.sync.access import Access, Accesses, apart
+from tilefoundry.lower.sync.access import Access, Accesses, across, apart, joint
 from tilefoundry.lower.sync.tree import Node, Tree
 from tilefoundry.tir.program import Counter, For, When
 
@@ -51,11 +54,13 @@ class Touch:
 
 @dataclass(eq=False)
 class Edge:
-    """``target`` waits for ``source``, of this iteration or ``slots`` iterations before."""
+    """``target`` waits for ``source``, of this iteration or ``slots`` iterations before; for
+    that of every CTA along the axes ``over``."""
 
     source: Touch
     target: Touch
     direction: int
+    over: tuple[Axis, ...] = ()
 
 
 @dataclass(eq=False)
@@ -187,7 +192,10 @@ class Edges:
             inner = made[u].item.loop and made[u].fills
             if pair not in pairs and (not inner or (u, t) in answers):
                 pairs.append(pair)
-        level.edges = [Edge(made[u], made[t], direction) for u, t, direction in pairs]
+        level.edges = [
+            Edge(made[u], made[t], direction, _across(made[u], made[t]))
+            for u, t, direction in pairs
+        ]
         if level.edges:
             level.count = self.counts.of(loop)
             self.levels.append(level)
@@ -207,6 +215,8 @@ class _Solver:
         n = len(level.touches)
         self.known: list[set[int]] = [set() for _ in range(2 * n)]
         """Per copy of a touch, the copies that are over for all threads before it starts."""
+        self.wide: list[dict[int, frozenset[Axis]]] = [{} for _ in range(2 * n)]
+        """Those of them that are over in every CTA along some axes."""
 
     def run(self) -> list[tuple[int, int, int]]:
         """(source, target, direction) of each edge, touches by number."""
@@ -230,11 +240,22 @@ class _Solver:
             for v in range(t):
                 if self._touch(v).mask & self._touch(t).mask == self._touch(t).mask:
                     known |= self.known[v] | self._inside(v, t)
+                    self._learn(t, self.wide[v])
             for u in reversed(range(t)):
-                if u not in known and self._needs(u, t):
+                over = frozenset(_across(self._touch(u), self._touch(t)))
+                told = u in known and over <= self.wide[t].get(u, frozenset())
+                if not told and self._needs(u, t):
                     out.append((u, t))
-                    known |= {u} | self._over(u)
+                    more = {u} | self._over(u)
+                    known |= more
+                    self._learn(t, dict.fromkeys(more, over))
         return out
+
+    def _learn(self, t: int, more: Mapping[int, frozenset[Axis]]) -> None:
+        wide = self.wide[t]
+        for u, axes in more.items():
+            if axes:
+                wide[u] = wide.get(u, frozenset()) | axes
 
     def _touch(self, index: int) -> Touch:
         return self.level.touches[index % len(self.level.touches)]
@@ -284,11 +305,11 @@ class _Solver:
             return False
         same_iteration = u // n == t // n
         disjoint = not one.mask & two.mask
-        if not disjoint and not one.fills:
-            return False
         same_time = same_iteration and not disjoint
         return any(
-            (a.write or b.write) and (disjoint or a in one.fills) and not apart(a, b, same_time)
+            (a.write or b.write)
+            and (disjoint or a in one.fills or a.over or b.over)
+            and not apart(a, b, same_time)
             for a in one.accesses
             for b in two.accesses
         )
@@ -309,6 +330,11 @@ class _Solver:
         for a in self._touch(u).accesses:
             for b in self._touch(t).accesses:
                 into.add((a, b))
+
+
+def _across(one: Touch, two: Touch) -> tuple[Axis, ...]:
+    pairs = ((a, b) for a in one.accesses for b in two.accesses if a.write or b.write)
+    return joint(*(across(a, b) for a, b in pairs))
 
 
 def _inner(edges: Edges, one: Touch, two: Touch) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, bounds, substitute
+from tilefoundry.ir.mesh import Axis
 from tilefoundry.lower.rings import trips
-from tilefoundry.lower.sync.access import Access, Accesses, bytes_of
+from tilefoundry.lower.sync.access import Access, Accesses, bytes_of, joint
 from tilefoundry.lower.sync.channel import FILL, FREE, Channel
 from tilefoundry.lower.sync.edges import (
     BACKWARD,
@@ -35,6 +36,8 @@ class Arrival:
     every: int
     count: int
     warp: bool = False
+    role: bool = False
+    """Its threads meet first."""
 
 
 class Handoffs:
@@ -78,6 +81,7 @@ class Handoffs:
                 key = edge.target, edge.direction
                 channel = freed.setdefault(key, Channel(level, FREE, [], [key]))
                 channel.sources.append(edge.source)
+            channel.over = joint(channel.over, edge.over)
         return [*filled.values(), *freed.values()]
 
     def _alone(self, channels: Sequence[Channel]) -> list[Channel]:
@@ -95,7 +99,8 @@ class Handoffs:
 
     def _merged(self, channels: Sequence[Channel]) -> list[Channel]:
         """Channels whose fills follow each other directly and have the same readers are one,
-        as are the signals by which those readers give the slots back."""
+        as are the signals by which those readers give the slots back; they go as far as any
+        of them has to, along nested axes."""
         runs = self._runs()
 
         def items(touches: Sequence[Touch]) -> frozenset[object]:
@@ -106,7 +111,7 @@ class Handoffs:
                 runs.get(t.item, t) if t.write and len(t.accesses) == 1 else t for t in touches
             )
 
-        made: dict[object, Channel] = {}
+        made: dict[object, list[Channel]] = {}
         for channel in channels:
             waiting = [t for t, _ in channel.waits]
             if channel.kind == FILL:
@@ -116,11 +121,15 @@ class Handoffs:
             when = frozenset((t.item.at if channel.kind == FILL else 0, d)
                              for t, d in channel.waits)  # fmt: skip
             key = channel.kind, channel.place, channel.level.count, who, when
-            known = made.setdefault(key, channel)
-            if known is not channel:
-                known.sources += channel.sources
-                known.waits += channel.waits
-        return list(made.values())
+            alike = made.setdefault(key, [])
+            known = next((c for c in alike if _nested(c.over, channel.over)), None)
+            if known is None:
+                alike.append(channel)
+                continue
+            known.sources += channel.sources
+            known.waits += channel.waits
+            known.over = joint(known.over, channel.over)
+        return [c for alike in made.values() for c in alike]
 
     def _runs(self) -> dict[Node, tuple[Node, str]]:
         """Fills of shared memory that directly follow each other, as their first."""
@@ -151,15 +160,23 @@ class Handoffs:
             refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
         total = 0
         for touch in self._signallers(channel):
+            if touch.fills and channel.over:
+                self._unseen(touch)
             if touch.fills:
                 total += 1
             if self._plain(touch):
-                total += self._arrival(channel, touch).count
+                total += self._arrival(channel, touch).count * _count(channel.over)
         stored = channel.sources if channel.kind == FILL else [t for t, _ in channel.waits]
         first = next(a for t in stored for a in t.accesses if a.store == t.store)
         name = self._fresh(f"{first.buffer.name}_{'full' if channel.kind == FILL else 'empty'}")
         channel.barrier = Barrier(name, channel.level.slots, total)
         self.barriers.append(channel.barrier)
+
+    def _unseen(self, touch: Touch) -> NoReturn:
+        """A barrier tells its own CTA of bytes: no other learns that they are there."""
+        issue = touch.fills[0].node.stmt
+        assert isinstance(issue, Issue)
+        refuse("sync-cluster-fill", issue.span, name=touch.fills[0].buffer.name)
 
     def _fresh(self, name: str) -> str:
         made, n = name, 2
@@ -197,7 +214,10 @@ class Handoffs:
 
     def _others(self, channel: Channel, touch: Touch) -> list[Access]:
         stores = {t.store for t in channel.sources}
-        return [a for s in stores for a in self.accesses.stores[s] if a.mask & touch.mask != a.mask]
+        return [
+            a for s in stores for a in self.accesses.stores[s]
+            if a.over or a.mask & touch.mask != a.mask
+        ]  # fmt: skip
 
     def _arrival(self, channel: Channel, touch: Touch) -> Arrival:
         units = self._units(touch.mask)
@@ -208,10 +228,13 @@ class Handoffs:
             return Arrival("arrive", len(self._units(touch.scope)), 1)
         if engines == {"wgmma"} and within_parts(units, GROUP):
             return Arrival("arrive", GROUP, len(units) // GROUP)
-        if engines == {"async"} and all(a.proxy == "generic" for a in reach):
+        direct = not channel.over and all(a.proxy == "generic" for a in reach)
+        if engines == {"async"} and direct:
             self.asked |= set(own)
             return Arrival("async_arrive", 0, len(units))
         if within_parts(units, WARP):
+            if channel.over and len(units) > WARP:  # one message to each CTA, not one a warp
+                return Arrival("arrive", len(units), 1, role=True)
             return Arrival("arrive", WARP, len(units) // WARP, warp=True)
         return Arrival("arrive", 1, len(units))
 
@@ -281,7 +304,7 @@ class Handoffs:
             if fill.node in self.attrs:
                 refuse("sync-fill-levels", issue.span, name=fill.buffer.name)
             self.attrs[fill.node] = {"barrier": barrier, "slot": slot}
-            total += bytes_of(fill.view) * self._repeats(fill, level)
+            total += bytes_of(fill.view) * self._repeats(fill, level) * _count(fill.over)
         first = min((t for t in touches), key=lambda t: t.item.at)
         expect = Sync("expect", barrier=barrier, slot=slot, bytes=total, why=self._why(channel))
         if isinstance(first.item.stmt, When):
@@ -320,18 +343,20 @@ class Handoffs:
         why = self._why(channel)
 
         def arrive(slot: Dim) -> Sync:
-            return Sync(how.kind, barrier=barrier, slot=slot, every=how.every, why=why)
+            return Sync(how.kind, barrier=barrier, slot=slot, every=how.every, over=channel.over,
+                        why=why)  # fmt: skip
 
         when = Release(self.tree, self.accesses, channel, touch, own)
         if when.later:
             self._later(channel, touch, when, arrive)
             return
         accesses = () if how.kind == "async_arrive" else tuple(own)
-        signal = Signal(accesses, arrive(level.count % level.slots), fence, how.warp)
+        signal = Signal(accesses, arrive(level.count % level.slots), fence, how.warp, how.role)
         if when.use is not None:
             self.tree.before(when.use, touch.mask, signal, first=True)
             return
-        scope = touch.scope if how.count == 1 and not how.warp else touch.mask
+        alone = how.count == 1 and not how.warp and not how.role
+        scope = touch.scope if alone else touch.mask
         self.tree.after(touch.item, scope, signal)
 
     def _later(
@@ -362,6 +387,15 @@ class Handoffs:
         tail = arrive(last % slots)
         some = bounds(runs)[0] > 0
         self.tree.after(loop, touch.mask, tail if some else When(stmt.stop - stmt.start, (tail,)))
+
+
+def _nested(one: Sequence[Axis], two: Sequence[Axis]) -> bool:
+    return set(one) <= set(two) or set(two) <= set(one)
+
+
+def _count(over: Sequence[Axis]) -> int:
+    """CTAs along the axes."""
+    return prod(a.extent for a in over)
 
 
 __all__ = ["Channel", "Edge", "Handoffs"]

@@ -26,6 +26,7 @@ class _Writer:
         self.accesses = accesses
         self.handoffs = handoffs
         self.order = order
+        self.coupled = any(a.over for found in accesses.of.values() for a in found)
         self.ids = self._named()
         self.start = self._start()
 
@@ -42,6 +43,9 @@ class _Writer:
         for _, gate in gates(self.tree):
             for mask in sorted(gate.barriers):
                 ids.setdefault(mask, len(ids))
+        for node in self.tree.walk():
+            if isinstance(node.stmt, Signal) and node.stmt.role:
+                ids.setdefault(node.mask, len(ids))
         if len(ids) > NAMED:
             refuse("sync-named-barriers", self.tree.func.span, roles=len(ids) - 1)
         return ids
@@ -53,10 +57,20 @@ class _Writer:
             body = block.nodes[0].body
             if not isinstance(block.nodes[0].stmt, With) or body is None:
                 break
-            if body.mask != self.tree.all:
+            if body.mask != self.tree.all or (self.coupled and not self._whole_cluster(body)):
                 break
             block = body
         return block
+
+    def _whole_cluster(self, block: Block) -> bool:
+        """Every CTA of a cluster executes the block."""
+        sizes = {t.level: t.size for t in self.tree.func.topologies}
+        levels = self.tree.func.target.levels
+        inside = levels[levels.index("cluster") + 1 : levels.index(self.tree.level)]
+        return all(
+            not block.mesh.at(x) or len(set(block.mesh.units(x))) == sizes.get(x, 1)
+            for x in inside
+        )  # fmt: skip
 
     # Statements
 
@@ -99,7 +113,11 @@ class _Writer:
         stmt = node.stmt
         if isinstance(stmt, Signal):
             out: list[Stmt] = [Sync("fence_proxy", why=stmt.arrive.why)] if stmt.fence else []
-            out += [Sync("warp", why=stmt.arrive.why)] if stmt.warp else []
+            why = stmt.arrive.why
+            out += [Sync("warp", why=why)] if stmt.warp else []
+            if stmt.role:
+                mask = node.mask
+                out.append(Sync("barrier", id=self.ids[mask], threads=count(mask), why=why))
             return [*out, stmt.arrive]
         if isinstance(stmt, Issue):
             return self._issue(node, stmt, before)
@@ -158,8 +176,10 @@ class _Writer:
             return []
         init: list[Stmt] = [Sync("init", barrier=b, count=b.count) for b in barriers]
         init.append(Sync("fence_init"))
-        meet = Sync("barrier", id=0, threads=self.tree.threads, why="barriers initialised")
-        return [*init, meet]
+        why = "barriers initialised"
+        if self.coupled:
+            return [*init, Sync("cluster", why=why)]
+        return [*init, Sync("barrier", id=0, threads=self.tree.threads, why=why)]
 
     def _end(self, block: Block) -> list[Stmt]:
         """Nothing is in flight when the kernel ends."""
@@ -176,4 +196,6 @@ class _Writer:
         for engine, mask in sorted(self.order.ends):
             wait = Sync(f"{engine}_wait", pending=0, why="nothing left in flight")
             out.append(wait if mask == block.mask else self._scoped(mask, block, (wait,)))
+        if self.coupled:
+            out.append(Sync("cluster", why="no CTA reaches the shared memory of another any more"))
         return out

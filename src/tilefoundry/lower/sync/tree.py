@@ -24,12 +24,13 @@ WARP, GROUP = 32, 128
 class Signal:
     """What a role does before it tells others that its accesses are done: the ``accesses``
     complete, fenced for the asynchronous proxy (``fence``), gathered in each warp
-    (``warp``), then ``arrive``."""
+    (``warp``) or among all its threads (``role``), then ``arrive``."""
 
     accesses: tuple[object, ...]
     arrive: Sync
     fence: bool = False
     warp: bool = False
+    role: bool = False
 
 
 Content: TypeAlias = Stmt | Signal

@@ -98,6 +98,8 @@ class CopyInstr:
     """One side is a register file of which it names rows or tiles of ``align`` bytes."""
     c: CText | None = None
     """How C says it, where one call does."""
+    multicast: bool = False
+    """A load may be delivered to the same place of several CTAs of a cluster."""
     meaning = "copy"
 
     def moves_text(self) -> str:

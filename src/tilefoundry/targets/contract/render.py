@@ -102,7 +102,8 @@ COMBINING = (
     "thread: no axis is combined; each unit reduces what it holds",
     "warp: axes that are bit fields of the lane's number (power-of-two extent and stride)",
     "cta: other axes of the CTA's threads, through scratch in shared memory",
-    "cluster, grid: axes of CTAs, through the cluster's shared memories or a workspace",
+    "cluster: axes of a cluster's CTAs, each reading the terms in all their shared memories",
+    "grid: other axes of CTAs, through a workspace in device memory",
 )
 
 

@@ -72,6 +72,8 @@ class UnitInstr:
 SCOPES = ("thread", "warp", "core", "cta", "cluster", "grid")
 """How far units meet: each alone, by shuffles (the lanes of a warp, or of a core's vectors),
 through shared memory, through the cluster's shared memories, through global memory."""
+CLUSTER = "cluster"
+"""The level whose units' CTAs reach each other's shared memory."""
 
 
 def scope_of(mesh: Mesh, over: Sequence[Axis], level: str = THREAD) -> str:
@@ -90,8 +92,8 @@ def scope_of(mesh: Mesh, over: Sequence[Axis], level: str = THREAD) -> str:
         return next((x for x in reversed(mesh.levels) if x != level), "core")
     if levels == {THREAD}:
         return "warp" if all(_in_warp(a, mesh) for a in real) else "cta"
-    inside = "cluster" in mesh.levels and "cluster" not in levels and "gpu" not in levels
-    return "cluster" if inside else "grid"
+    inside = CLUSTER in mesh.levels and CLUSTER not in levels and "gpu" not in levels
+    return CLUSTER if inside else "grid"
 
 
 def _in_warp(axis: Axis, mesh: Mesh) -> bool:
@@ -129,6 +131,10 @@ def scratch_bytes(mesh: Mesh, over: Sequence[Axis], result: TensorType, level: s
     scope = scope_of(mesh, over, level)
     if level != THREAD or scope in (THREAD, "warp"):
         return 0
+    if scope == CLUSTER:  # the terms of each CTA, and what its threads combine them through
+        inner = [a for a in over if a.level == level]
+        terms = -(-prod(int(e) for e in result.shape) * accumulator_bits(result) // 8)  # type: ignore[arg-type]
+        return terms + scratch_bytes(mesh, inner, result, level)
     held = 1
     for extent in result.local_shape:
         held *= int(extent)  # type: ignore[arg-type]

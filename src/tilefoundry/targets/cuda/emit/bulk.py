@@ -10,7 +10,7 @@ from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.instr.bulk import BulkRuns
 from tilefoundry.targets.cuda.instr.tma import TensorMap
 from tilefoundry.tir.plans import plan_of, side
-from tilefoundry.tir.program import Issue, View
+from tilefoundry.tir.program import Issue, View, reach
 
 
 def _ends(issue: Issue) -> tuple[View, View, bool]:
@@ -36,11 +36,23 @@ def emit_tensor(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     starts = plan.coordinates(window.starts)
     name = k.map_of(far.buffer, plan)
     base = f"tf_shared({k.shared(near.buffer, near.slot)})"
+    at_near = side(near)
+    tile = at_near if isinstance(at_near, Unmet) else at_near.place()
+    assert not isinstance(tile, Unmet)
+    if not isinstance(tile.base, int):  # else the pieces begin there
+        base = f"{base} + {k.dim(tile.base * tile.bits // 8)}"
+    over = reach(issue)
+    ctas = ""
+    if over:
+        first, steps = k.ranks(over)
+        mask = sum(1 << s for s in steps)
+        ctas = f"{mask:#x} << {first}, " if first else f"{mask:#x}, "
     for piece in plan.issues:
         at = ", ".join(k.dim(s + c) for s, c in zip(starts, piece.coordinates, strict=True))
         place = f"{base} + {piece.smem}" if piece.smem else base
         if load:
-            k.out.line(f"tf_tensor_load({place}, {name}, {_completion(k, issue)}, {at});")
+            word = "tf_tensor_multicast" if over else "tf_tensor_load"
+            k.out.line(f"{word}({place}, {name}, {_completion(k, issue)}, {ctas}{at});")
         else:
             k.out.line(f"tf_tensor_store({name}, {place}, {at});")
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
-from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.targets.contract.unit import CLUSTER
 from tilefoundry.targets.cuda.emit import flight, rings, roles, sync
 from tilefoundry.targets.cuda.emit.held import moving, words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
@@ -35,6 +36,7 @@ from tilefoundry.tir.program import (
     Sync,
     When,
     With,
+    coupled,
     views,
     walk,
 )
@@ -67,6 +69,10 @@ class Kernel(Places):
         self.work: list[tuple[Buffer, int]] = []
         self.meets = False
         """CTAs wait for one another: all must be resident."""
+        self.cluster = _cluster(func, self.sizes)
+        """CTAs that are launched together, for each other's shared memory; 1: each alone."""
+        self.remote = {s.barrier for s, _ in walk(func.body) if isinstance(s, Sync) and s.over}
+        """Barriers that other CTAs arrive on."""
         self.flight = flight.operands(func)
         self.zeros = flight.zeros(func)
         self.active = frozenset(range(self.threads))
@@ -93,7 +99,7 @@ class Kernel(Places):
                 self.meets = True
                 buffer = stmt.attrs["workspace"]
                 self._device(buffer, prod(buffer.shape))
-            elif isinstance(stmt, Sync) and stmt.kind in ("grid", "cluster"):
+            elif isinstance(stmt, Sync) and stmt.kind == "grid":
                 self.form(stmt, f"T.sync_{stmt.kind}", "no program has needed it yet",
                           "split the kernel in two")  # fmt: skip
         for buffer in self.func.buffers:
@@ -220,6 +226,19 @@ class Kernel(Places):
             text = f"{text} / {stride}" if stride != 1 else text
             self.out.line(f"const int {name} = {text if whole else f'{text} % {axis.extent}'};")
         return range(begin, len(self.out.lines))
+
+    def ranks(self, over: Sequence[Axis]) -> tuple[str, list[int]]:
+        """The CTAs along ``over``, by their number in the cluster: the first one's, and how far
+        the others are from it."""
+        steps = [0]
+        for a in over:
+            steps = [s + n * a.stride for s in steps for n in range(a.extent)]
+        if sorted(steps) == list(range(self.cluster)):
+            return "", steps
+        first = f"(int)blockIdx.x % {self.cluster}"
+        for a in over:
+            first += f" - {self.names[a]} * {a.stride}" if a.stride != 1 else f" - {self.names[a]}"
+        return f"({first})", steps
 
     # Statements
 
@@ -415,6 +434,13 @@ class Kernel(Places):
             text, span = lines[-2]
             if text.strip().endswith(";") and "=" not in text.split("(")[0].split("[")[0]:
                 lines[-3:] = [(text[4:], span)]
+
+
+def _cluster(func: PrimFunc, sizes: Mapping[str, int]) -> int:
+    if not coupled(func):
+        return 1
+    levels = list(sizes)
+    return prod(sizes[x] for x in levels[levels.index(CLUSTER) + 1 :] if x != "thread")
 
 
 def _said(buffer: Buffer) -> str:

@@ -25,12 +25,14 @@ class MapPlan:
 @dataclass(frozen=True)
 class LaunchPlan:
     """One kernel's launch; its parameters are the ``pointers``, then the ``maps``.
-    ``cooperative``: its CTAs wait for one another, so all must be resident."""
+    ``cooperative``: its CTAs wait for one another, so all must be resident. ``cluster``: CTAs
+    that reach each other's shared memory, launched together."""
 
     kernel: str
     grid: int
     threads: int
     shared_bytes: int
     cooperative: bool
+    cluster: int
     pointers: tuple[Where, ...]
     maps: tuple[MapPlan, ...]

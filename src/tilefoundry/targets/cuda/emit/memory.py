@@ -53,13 +53,16 @@ def bits_in(x: Dim) -> int:
 
 
 class Access:
-    """The elements ``domain.at`` of ``view`` as one thread reaches them.
+    """The elements ``domain.at`` of ``view`` as one thread reaches them, in the shared memory
+    that ``memory`` points to.
 
     Writes the thread's pointer when made.
     """
 
-    def __init__(self, k: Kernel, view: View, domain: Domain, write: bool = False) -> None:
-        self.k, self.view, self.write = k, view, write
+    def __init__(
+        self, k: Kernel, view: View, domain: Domain, write: bool = False, memory: str = "smem"
+    ) -> None:
+        self.k, self.view, self.write, self.memory = k, view, write, memory
         self.domain = domain
         self.size = max(1, view.dtype.bits // 8)
         buffer = view.buffer
@@ -116,11 +119,12 @@ class Access:
             k.out.line(f"{const}{stored_type(buffer.dtype)} *{self.name} = {text};")
             return
         self.mode = "bytes"
-        offset = k.shared(buffer, view.slot)
+        offset = k.shared(buffer, view.slot, self.memory)
         self.name = k.out.name(f"{k.names[buffer]}_at")
         byte = self.start * self.size
         if self.swizzle is None:
-            k.out.line(f"char *{self.name} = {offset} + {k.dim(byte)};")
+            const = "" if self.memory == "smem" else "const "
+            k.out.line(f"{const}char *{self.name} = {offset} + {k.dim(byte)};")
             return
         assert all(o % self.swizzle.period == 0 for o in buffer.offsets), buffer
         self.base = offset

@@ -52,10 +52,10 @@ class Places:
     def dim(self, x: Dim) -> str:
         return self.said.get(x) or cuda_dim(self.turns.replaced(x), self.symbol)
 
-    def shared(self, buffer: Buffer, slot: Dim) -> str:
-        """Where a slot of a buffer starts in shared memory, as a pointer."""
+    def shared(self, buffer: Buffer, slot: Dim, memory: str = "smem") -> str:
+        """Where a slot of a buffer starts in a CTA's shared memory, as a pointer."""
         self.declare(buffer)
-        return f"smem + {self.slot_offset(buffer, slot)}"
+        return f"{memory} + {self.slot_offset(buffer, slot)}"
 
     def slot_offset(self, buffer: Buffer, slot: Dim) -> str:
         """Bytes from the start of shared memory to a slot."""

@@ -102,7 +102,7 @@ def _launch(
     maps = tuple(_map(m, where[m.buffer]) for m in kernel.maps.values())
     return LaunchPlan(
         kernel.func.name, kernel.grid, kernel.threads, kernel.func.shared_bytes,
-        kernel.meets, tuple(pointers), maps,
+        kernel.meets, kernel.cluster, tuple(pointers), maps,
     )  # fmt: skip
 
 
@@ -122,6 +122,7 @@ def _facts(kernel: Kernel) -> dict[str, object]:
         "kernel": func.name,
         "grid": kernel.grid,
         "threads": kernel.threads,
+        **({"cluster": kernel.cluster} if kernel.cluster > 1 else {}),
         "shared_bytes": func.shared_bytes,
         "estimate": roles,
         "workspace": sum(size for _, size in kernel.work),

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.targets.cuda.emit import cluster
 from tilefoundry.targets.cuda.emit.held import Domain, numeric, register
 from tilefoundry.targets.cuda.emit.index import At, NoFit, Turn, each
 from tilefoundry.targets.cuda.emit.kernel import Kernel
-from tilefoundry.targets.cuda.emit.operands import Reader, Registers, assign, reader
+from tilefoundry.targets.cuda.emit.operands import (
+    Reader,
+    Registers,
+    accumulator,
+    assign,
+    joined,
+    reader,
+)
 from tilefoundry.targets.cuda.emit.text import C_TYPES, converted, wide
-from tilefoundry.tir.program import Issue, View
+from tilefoundry.tir.program import Issue, View, reach
 
 WAYS = 4
 """Independent sums, so that additions do not wait for one another."""
@@ -27,31 +34,10 @@ WARP = 32
 EXTREMES = {"min": "minimum", "max": "maximum", "abs_max": "maximum"}
 
 
-def joined(kind: str, a: str, b: str) -> str:
-    """Two terms as one."""
-    match kind:
-        case "sum" | "mean":
-            return f"{a} + {b}"
-        case "prod":
-            return f"{a} * {b}"
-        case "any":
-            return f"({a} || {b})"
-        case "all":
-            return f"({a} && {b})"
-    return f"tf_{'minimum' if kind == 'min' else 'maximum'}({a}, {b})"
-
-
-def accumulator(kind: str, source: DType, result: DType) -> str:
-    """The type that terms are combined in."""
-    if kind in ("any", "all"):
-        return "bool"
-    if kind in ("sum", "mean", "prod") and not source.is_float:
-        return wide(result)
-    return wide(source)
-
-
 def emit_reduce(k: Kernel, issue: Issue, mesh: Mesh) -> None:
-    if issue.attrs.get("op") == "combine":
+    if reach(issue):
+        cluster.combine(k, issue)
+    elif issue.attrs.get("op") == "combine":
         _combine(k, issue, mesh)
     elif issue.attrs.get("scope") is not None:
         k.form(issue, "a reduction of terms and over units at once", "it is two steps",

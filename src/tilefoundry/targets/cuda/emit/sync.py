@@ -60,10 +60,20 @@ def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:
         case "fence_init":
             out.line("tf_mbarrier_init_fence();")
         case "wait":
-            out.line(f"tf_mbarrier_wait({at}, {k.dim(stmt.parity)});{why}")
+            word = "tf_mbarrier_wait_cluster" if stmt.barrier in k.remote else "tf_mbarrier_wait"
+            out.line(f"{word}({at}, {k.dim(stmt.parity)});{why}")
         case "arrive":
             test = _every(k, stmt.every, mesh)
-            out.line(f"{test}tf_mbarrier_arrive({at});{why}")
+            if not stmt.over:
+                out.line(f"{test}tf_mbarrier_arrive({at});{why}")
+                return
+            first, steps = k.ranks(stmt.over)
+            with out.block(test.strip()):
+                for step in steps:
+                    rank = f"{first} + {step}" if first and step else first or str(step)
+                    out.line(f"tf_mbarrier_arrive_at({at}, {rank});{why}")
+        case "cluster":
+            out.line(f"tf_cluster_barrier();{why}")
         case "expect":
             out.line(f"tf_mbarrier_expect({at}, {stmt.bytes});{why}")
         case "async_arrive":

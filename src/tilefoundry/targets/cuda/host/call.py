@@ -35,12 +35,12 @@ class Packed:
         self._maps = [driver.aligned(driver.MAP_BYTES, driver.MAP_ALIGN) for _ in plan.maps]
         places += [at for _, at in self._maps]
         parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
-        attribute = driver.Attribute(driver.COOPERATIVE, 0, (1,))
+        attributes = driver.attributes(plan.cooperative, plan.cluster)
         config = driver.Config(
             (plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream,
-            ctypes.pointer(attribute), int(plan.cooperative),
+            attributes, len(attributes),
         )  # fmt: skip
-        self._kept = values, parameters, attribute, config
+        self._kept = values, parameters, attributes, config
         self.arguments = (
             ctypes.addressof(config), function.value, ctypes.addressof(parameters), None,
         )  # fmt: skip
@@ -147,6 +147,8 @@ class Compiled:
             functions = self._functions[device] = {
                 p.kernel: driver.function(module, p.kernel, p.shared_bytes) for p in self._plans
             }
+            for p in self._plans:
+                driver.clusters_fit(functions[p.kernel], p)
         work = self._workspace(device, stream)
         order = [*self.built.source.arguments]
         mine = {a.name: p for a, p in zip((*self._order, *self._outputs), pointers, strict=True)}

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from tilefoundry.diag import refuse
+from tilefoundry.targets.cuda.emit.launches import LaunchPlan
 
 MAX_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
@@ -69,8 +70,34 @@ class Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16)]
 
 
-COOPERATIVE = 2
-"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE"""
+CLUSTER_DIMENSION, COOPERATIVE = 4, 2
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_COOPERATIVE"""
+
+
+def attributes(cooperative: bool, cluster: int) -> Any:
+    """The attributes of a launch, as an array."""
+    made = [Attribute(COOPERATIVE, 0, (1,))] if cooperative else []
+    made += [Attribute(CLUSTER_DIMENSION, 0, (cluster, 1, 1))] if cluster > 1 else []
+    return (Attribute * len(made))(*made)
+
+
+def clusters_fit(function: ctypes.c_void_p, plan: LaunchPlan) -> None:
+    """Refuses a kernel of which the device can hold not one cluster, or, where its CTAs wait
+    for one another, not all of them."""
+    if plan.cluster == 1:
+        return
+    made = attributes(False, plan.cluster)
+    config = Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, None, made,
+                    len(made))  # fmt: skip
+    found = ctypes.c_int()
+    status = library().cuOccupancyMaxActiveClusters(
+        ctypes.byref(found), function, ctypes.byref(config)
+    )
+    check(status, f"clusters of {plan.cluster} CTAs for {plan.kernel}")
+    needed = plan.grid // plan.cluster if plan.cooperative else 1
+    if found.value < needed:
+        refuse("build-clusters", None, kernel=plan.kernel, cluster=plan.cluster, needed=needed,
+               resident=found.value)  # fmt: skip
 
 
 class Config(ctypes.Structure):

@@ -357,11 +357,13 @@ COPY_ASYNC_TENSOR = CopyInstr(
         "global strides multiples of 16 bytes below 2^40, base a multiple of 16",
         "boxes in smem at multiples of 128 bytes, 256, 512, 1024 for spans of 32, 64, 128",
         "a tile beyond one box is several issues",
+        "a load that is the same for CTAs of a cluster is divided among them, and delivered to all",
     ),
     "cp.async.bulk.tensor",
     ("mbarrier bytes", "bulk group"),
     "async",
     "PTX ISA, cp.async.bulk.tensor",
     SMEM_ALIGN,
+    multicast=True,
 )
 CONTRACTS = (COPY_ASYNC_TENSOR,)

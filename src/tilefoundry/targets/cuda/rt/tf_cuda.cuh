@@ -320,8 +320,42 @@ TF void tf_mbarrier_wait(uint32_t at, int parity) {
         "}" ::"r"(at), "r"(parity)
         : "memory");
 }
+// As before, for a barrier that other CTAs of the cluster arrive on.
+TF void tf_mbarrier_wait_cluster(uint32_t at, int parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra over;\n"
+        "bra again;\n"
+        "over:\n"
+        "}" ::"r"(at), "r"(parity)
+        : "memory");
+}
 TF void tf_mbarrier_arrive(uint32_t at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+// The same barrier of the cluster's CTA of number `rank`.
+TF void tf_mbarrier_arrive_at(uint32_t at, int rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "}" ::"r"(at), "r"(rank)
+        : "memory");
+}
+TF void tf_cluster_barrier() {
+    asm volatile(
+        "barrier.cluster.arrive.release;\n"
+        "barrier.cluster.wait.acquire;" ::: "memory");
+}
+// The same place of the shared memory of the cluster's CTA of number `rank`.
+TF const char *tf_peer(const char *at, int rank) {
+    uint64_t there;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(rank));
+    return (const char *)there;
 }
 TF void tf_mbarrier_expect(uint32_t at, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
@@ -389,11 +423,17 @@ TF void tf_bulk_store(void *to, uint32_t from, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
 }
 
-// cp.async.bulk.tensor, 1 to 5 dimensions.
-#define TF_TENSOR(N, WORDS, STORED, ...)                                                            \
+// cp.async.bulk.tensor, 1 to 5 dimensions; a multicast to the CTAs of the cluster whose bits are
+// set, to the same place and barrier in each.
+#define TF_TENSOR(N, WORDS, CAST, STORED, ...)                                                      \
     TF void tf_tensor_load(uint32_t to, const TensorMap &map, uint32_t barrier, TF_ARGS_##N) {    \
         asm volatile("cp.async.bulk.tensor." #N "d.shared::cluster.global.mbarrier::complete_tx::bytes" \
                      " [%0], [%1, " WORDS "], [%2];" ::"r"(to), "l"(&map), "r"(barrier), __VA_ARGS__ : "memory"); \
+    }                                                                                               \
+    TF void tf_tensor_multicast(uint32_t to, const TensorMap &map, uint32_t barrier, int ctas, TF_ARGS_##N) { \
+        asm volatile("cp.async.bulk.tensor." #N "d.shared::cluster.global.mbarrier::complete_tx::bytes" \
+                     ".multicast::cluster [%0], [%1, " CAST "], [%2], %3;"                          \
+                     ::"r"(to), "l"(&map), "r"(barrier), "h"((uint16_t)ctas), __VA_ARGS__ : "memory"); \
     }                                                                                               \
     TF void tf_tensor_store(const TensorMap &map, uint32_t from, TF_ARGS_##N) {                   \
         asm volatile("cp.async.bulk.tensor." #N "d.global.shared::cta.bulk_group [%0, " STORED "], [%1];" \
@@ -404,11 +444,11 @@ TF void tf_bulk_store(void *to, uint32_t from, int bytes) {
 #define TF_ARGS_3 int a, int b, int c
 #define TF_ARGS_4 int a, int b, int c, int d
 #define TF_ARGS_5 int a, int b, int c, int d, int e
-TF_TENSOR(1, "{%3}", "{%2}", "r"(a))
-TF_TENSOR(2, "{%3, %4}", "{%2, %3}", "r"(a), "r"(b))
-TF_TENSOR(3, "{%3, %4, %5}", "{%2, %3, %4}", "r"(a), "r"(b), "r"(c))
-TF_TENSOR(4, "{%3, %4, %5, %6}", "{%2, %3, %4, %5}", "r"(a), "r"(b), "r"(c), "r"(d))
-TF_TENSOR(5, "{%3, %4, %5, %6, %7}", "{%2, %3, %4, %5, %6}", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e))
+TF_TENSOR(1, "{%3}", "{%4}", "{%2}", "r"(a))
+TF_TENSOR(2, "{%3, %4}", "{%4, %5}", "{%2, %3}", "r"(a), "r"(b))
+TF_TENSOR(3, "{%3, %4, %5}", "{%4, %5, %6}", "{%2, %3, %4}", "r"(a), "r"(b), "r"(c))
+TF_TENSOR(4, "{%3, %4, %5, %6}", "{%4, %5, %6, %7}", "{%2, %3, %4, %5}", "r"(a), "r"(b), "r"(c), "r"(d))
+TF_TENSOR(5, "{%3, %4, %5, %6, %7}", "{%4, %5, %6, %7, %8}", "{%2, %3, %4, %5, %6}", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e))
 
 // ldmatrix and stmatrix: N matrices of 8 rows of 16 bytes.
 #define TF_MATRIX(NAME, TRANS)                                                                      \

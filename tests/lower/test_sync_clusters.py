@@ -1,0 +1,149 @@
+"""What is derived for CTAs that reach each other's shared memory, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilefoundry.diag import Refusal
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower import lower
+from tilefoundry.tir.printer import print_program
+from tilefoundry.tir.program import Issue, Sync, walk
+from tilefoundry.verify import verify
+
+sys.path += [str(Path(__file__).parents[1] / x) for x in ("tir", "traps", "programs")]
+import sizes
+from faults import FAMILY, faults
+from trapped import kernel, right, seen
+
+CLUSTER = ("drop-cluster", "arrive-here", "load-here", "bytes+16", "bytes-16", "count-1", "parity")
+"""Faults of synchronisation across CTAs that an execution shows as well."""
+
+HEAD = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+@module(
+    entry="f",
+    target=CudaTarget("nvidia.h200_sxm"),
+    topologies=(Topology("cluster", {clusters}), Topology("cta", {ctas}), Topology("thread", 64)),
+)
+class Program:
+    @func
+    def f(x: Tensor[({count}, 64, 64), "f32"]) -> Tensor[({count}, {units}, 64, 64), "f32"]:
+        out = tf.empty(Tensor[({count}, {units}, 64, 64), "f32"])
+        with Mesh(("cluster",), layout=({clusters},), names=("g",)) as cluster:
+            with Mesh(("cta",), layout={shape}, names=("y", "z")) as cta:
+                with Mesh(("thread",), layout=(64,), names=("t",)) as t:
+                    for n in range({count}):
+                        room = tf.empty(Tensor[(64, 64), "f32", "smem"], buffers={slots})
+{body}
+                        held = tf.reshard(tile, (64 @ t.t, 64), "rmem")
+                        at = cluster.g * {ctas} + cta.y * {width} + cta.z
+                        out = tf.insert_slice(out, tf.reshape(held, (1, 1, 64, 64)), (n, at, 0, 0))
+        return out
+"""
+ALIKE = "tile = tf.schedule((x[n], room), op=T.copy_async_tensor())"
+BY_ROW = "tile = tf.schedule((x[({count} + n - cta.y) % {count}], room), op=T.copy_async_tensor())"
+TWICE = """\
+first = tf.schedule((x[n], room), op=T.copy_async_tensor())
+tile = tf.schedule((x[n], first), op=T.copy_async_tensor())"""
+
+
+def program(folder, body, count=3, shape=(2, 2), slots=2, clusters=1):
+    ctas = shape[0] * shape[1]
+    words = {"count": count, "shape": shape, "slots": slots, "clusters": clusters, "ctas": ctas,
+             "width": shape[1], "units": clusters * ctas}  # fmt: skip
+    lines = "\n".join(" " * 24 + line for line in body.format(**words).splitlines())
+    path = folder / "program.py"
+    path.write_text(HEAD.format(body=lines, **words), encoding="utf-8")
+    return load_source(str(path), None, {})
+
+
+def statements(func, kind):
+    return [s for s, _ in walk(func.body) if isinstance(s, Sync) and s.kind == kind]
+
+
+def loads(func):
+    issues = (s for s, _ in walk(func.body) if isinstance(s, Issue) and "barrier" in s.attrs)
+    return [s for s in issues if s.instr == "copy_async_tensor"]
+
+
+def lowered(case, consts):
+    loaded = load_source(sizes.path(case), None, consts)
+    return kernel(lower(loaded.module, loaded.func or ""))
+
+
+def test_b_is_shared_and_a_is_not():
+    func = lowered("gemm_cluster", sizes.EVALUATE["gemm_cluster"])
+    a, b = loads(func)
+    assert "multicast" not in a.attrs
+    assert [axis.name for axis in b.attrs["multicast"]] == ["half"]
+    # a CTA sends half of B's (64, 256) tile, and gets all of it beside its own (128, 64) of A
+    assert b.writes[0].shape[0] * b.writes[0].shape[1] == 64 * 256 // 2
+    (expect,) = statements(func, "expect")
+    assert expect.bytes == 2 * (128 * 64 + 64 * 256)
+    empty = next(b for b in func.barriers if b.name == "lhs_ring_empty")
+    assert empty.count == 2 * 2  # two warpgroups of two CTAs
+    freed = [s for s in statements(func, "arrive") if s.barrier is empty]
+    assert freed and all([axis.name for axis in s.over] == ["half"] for s in freed)
+    first, last = statements(func, "cluster")
+    assert "initialised" in first.why and "no CTA" in last.why
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+def test_the_threads_that_load_are_those_that_read(tmp_path, shape, slots):
+    made = right(program(tmp_path, ALIKE, shape=shape, slots=slots))
+    (load,) = loads(kernel(made))
+    names = [a.name for a, extent in zip(load.attrs["multicast"], shape, strict=False)]
+    assert names == (["y", "z"] if shape == (2, 2) else ["y"])
+    (expect,) = statements(kernel(made), "expect")
+    assert expect.bytes == 64 * 64 * 4
+
+
+def test_along_the_axes_that_load_alike_only(tmp_path):
+    made = right(program(tmp_path, BY_ROW))
+    (load,) = loads(kernel(made))
+    assert [a.name for a in load.attrs["multicast"]] == ["z"]
+    text = print_program(made)
+    assert "multicast=(cta.z,)" in text and "over=(cta.z,)" in text
+
+
+def test_nothing_is_shared_without_clusters(tmp_path):
+    loaded = load_source(sizes.path("gemm_own_storer"), None, sizes.EVALUATE["gemm_own_storer"])
+    func = kernel(lower(loaded.module, loaded.func or ""))
+    assert all("multicast" not in s.attrs for s in loads(func))
+    assert not statements(func, "cluster")
+
+
+def test_a_multicast_over_a_fill_that_nobody_read(tmp_path):
+    loaded = program(tmp_path, TWICE)
+    with pytest.raises(Refusal) as refusal:
+        lower(loaded.module, loaded.func or "")
+    assert refusal.value.diags[0].code == "sync-cluster-fill"
+
+
+def test_faults_across_ctas_are_caught(tmp_path):
+    loaded = program(tmp_path, ALIKE, shape=(2, 1), count=5)
+    func = kernel(lower(loaded.module, loaded.func or ""))
+    assert verify(func) == ()
+    kinds = set()
+    for fault in faults(func):
+        families = {f.code for f in verify(fault.func)}
+        assert families & set(FAMILY[fault.kind]), f"{fault.kind} at {fault.where}: {families}"
+        if fault.kind in CLUSTER and fault.kind not in kinds:
+            assert seen(fault.func), f"{fault.kind} at {fault.where}"
+        kinds.add(fault.kind)
+    assert set(CLUSTER) <= kinds
+
+
+def test_faults_in_sums_over_a_cluster_are_caught():
+    consts = {"ROWS": 3, "COLS": 2048, "CLUSTERS": 1, "CTAS": 2, "THREADS": 64}
+    func = lowered("softmax_cluster", consts)
+    for fault in faults(func):
+        families = {f.code for f in verify(fault.func)}
+        assert families & set(FAMILY[fault.kind]), f"{fault.kind} at {fault.where}: {families}"
+        if fault.kind in ("drop-cluster", "arrive-here", "drop-wait"):
+            assert seen(fault.func), f"{fault.kind} at {fault.where}"

@@ -15,7 +15,7 @@ from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, inner_levels
-from tilefoundry.verify.tiling import tiles
+from tilefoundry.verify.tiling import tiles, together
 from tilefoundry.verify.touch import Box, meet, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
 from tilefoundry.verify.windows import WINDOWS, Written, windows_of
@@ -50,8 +50,8 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
     out = buffer.role == "out"
     shown = [tiles(layout, i.around, v, partner(i.site.stmt, v)) for i, v, _ in uses]  # type: ignore[arg-type]
     if None not in shown and len({t.owner for t in shown if t is not None}) == 1:
-        full = any(t.covers for t, (_, _, write) in zip(shown, uses, strict=True) if t and write)
-        if full or not out:
+        written = (t for t, (_, _, write) in zip(shown, uses, strict=True) if t and write)
+        if not out or together(written) >= prod(buffer.shape):
             return
     windows: list[Written] = []
     for item, view, write in uses:

@@ -9,8 +9,10 @@ block that touches it; if the radices multiply to the extents, every element is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 from math import prod
 from typing import TypeAlias
 
@@ -30,6 +32,8 @@ from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.tir.program import For, Stmt, View, When, With
 from tilefoundry.verify.roles import UNIT, Layout
 
+Indices: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+"""A constant and (weight, count) of digits, least first: the indices that they add up to."""
 Digit: TypeAlias = tuple[Sym, int, int | None]
 """(symbol, inner, extent): symbol // inner % extent; None: the rest."""
 
@@ -37,20 +41,52 @@ Digit: TypeAlias = tuple[Sym, int, int | None]
 @dataclass
 class Sources:
     """The symbols that may stand in an index, with their extents; ``passing`` are axes of
-    which one coordinate, given here, passes a test."""
+    which one coordinate, given here, passes a test; ``loops`` says what a variable is whose
+    loop begins at such symbols: the sum of its start and its number of steps."""
 
     extents: dict[Sym, int]
     steps: dict[Sym, int]
     passing: dict[Axis, int]
+    loops: dict[Sym, Dim] = field(default_factory=lambda: dict[Sym, Dim]())
 
 
 @dataclass(frozen=True)
 class Tiling:
     """``owner``: how an element tells its block; equal of two views, they touch each element
-    in the same block. ``covers``: every element of the buffer is touched."""
+    in the same block. ``elements``: along each axis the constant and the (weight, count) of
+    the digits that make up the touched indices; ``count``: how many elements that are, 0 if it
+    cannot be told."""
 
     owner: frozenset[tuple[object, ...]]
-    covers: bool
+    elements: tuple[Indices, ...]
+    count: int
+
+
+def together(tilings: Iterable[Tiling]) -> int:
+    """Elements that are touched through some of the views, as far as it can be told."""
+    found: dict[tuple[Indices, ...], int] = {}
+    for t in tilings:
+        found[t.elements] = max(found.get(t.elements, 0), t.count)
+    parted = all(
+        any(_apart(x, y) for x, y in zip(a, b, strict=True)) for a, b in combinations(found, 2)
+    )
+    return sum(found.values()) if parted else max(found.values(), default=0)
+
+
+def _apart(a: Indices, b: Indices) -> bool:
+    """No index is in both; shown where they differ by the constant alone."""
+    return a[1] == b[1] and not _reaches(b[0] - a[0], a[1])
+
+
+def _reaches(far: int, counts: tuple[tuple[int, int], ...]) -> bool:
+    """Two indices with these digits may be ``far`` from each other."""
+    if not counts:
+        return far == 0
+    *rest, (weight, count) = counts
+    return any(
+        abs(steps) < count and _reaches(far - steps * weight, tuple(rest))
+        for steps in (far // weight, far // weight + 1)
+    )
 
 
 def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
@@ -65,20 +101,26 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
     sources.extents |= own
     used: dict[Sym, list[Digit]] = {}
     owner: set[tuple[object, ...]] = {("test", *x) for x in sources.passing.items()}
-    covers = 0 not in sources.extents.values()
+    elements: list[Indices] = []
+    whole = 0 if 0 in sources.extents.values() else 1
     for n, (x, extent) in enumerate(zip(view.index, view.buffer.shape, strict=True)):
-        found = _radix(x, sources)
+        found = _radix(substitute(x, sources.loops), sources, gaps=True)
         if found is None:
             return None
         base, digits, reached = found
-        covers = covers and not base and reached >= extent
-        for weight, digit in digits:
+        counts = tuple((weight, _count(digit, sources) or 1) for weight, digit in digits)
+        elements.append((base, counts))
+        whole *= _inside(base, counts, reached, extent)
+        for at, (weight, digit) in enumerate(digits):
             used.setdefault(digit[0], []).append(digit)
             axis, dealt = _behind(around, digit[0])
-            covers = covers and axis not in sources.passing
+            whole *= axis not in sources.passing
             if axis in outer:
-                count = _count(digit, sources)
-                owner.add((n, base, weight, count, axis, dealt, *digit[1:]))
+                # a start below the digit does not change it
+                low = base + sum(w * (c - 1) for w, c in counts[:at])
+                shift = 0 if base >= 0 and low < weight else base
+                after = counts[at + 1][0] if at + 1 < len(counts) else weight * counts[at][1]
+                owner.add((n, shift, weight, after, axis, dealt, *digit[1:]))
     if not all(_complete(digits, sources.extents[sym]) for sym, digits in used.items()):
         return None
     held: frozenset[Axis] = frozenset()
@@ -90,8 +132,19 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
         names = (view.buffer.shape, partner.buffer.shape, partner.buffer.layout, *plain)
         owner.add(("held", *names))
     seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
-    return Tiling(frozenset(owner), covers) if seen.issuperset(
-        a for a in outer if a.extent > 1) else None  # fmt: skip
+    if not seen.issuperset(a for a in outer if a.extent > 1):
+        return None
+    return Tiling(frozenset(owner), tuple(elements), whole)
+
+
+def _inside(base: int, counts: tuple[tuple[int, int], ...], reached: int, extent: int) -> int:
+    """Indices of an axis of ``extent`` that digits of these (weight, count) take, 0 if some are
+    outside and it cannot be told how many."""
+    top = base + sum(w * (c - 1) for w, c in counts)
+    if base >= 0 and top < extent:
+        return prod(c for _, c in counts)
+    # without gaps
+    return extent if not base and reached == top + 1 else 0
 
 
 def box_of(view: View) -> tuple[tuple[Dim, int], ...] | None:
@@ -112,20 +165,24 @@ def box_of(view: View) -> tuple[tuple[Dim, int], ...] | None:
     return tuple(out) if whole else None
 
 
-def _radix(x: Dim, sources: Sources) -> tuple[int, list[tuple[int, Digit]], int] | None:
+def _radix(x: Dim, sources: Sources,
+           gaps: bool = False) -> tuple[int, list[tuple[int, Digit]], int] | None:  # fmt: skip
     """(constant, digits with their weights, least first, product of the radices) of an index,
-    None if its digits form no mixed radix."""
+    None if its digits form no mixed radix. With ``gaps`` a digit may weigh any multiple of
+    the one below it that is more than all values below."""
     found = _digits(x, sources)
     if found is None:
         return None
     base, digits = found
     digits.sort(key=lambda d: d[0])
-    reached = 1
+    reached, top, last = 1, 0, 1
     for weight, digit in digits:
         count = _count(digit, sources)
-        if count is None or weight != reached:
+        if count is None or weight <= top or weight % last or (weight != reached and not gaps):
             return None
+        last = weight
         reached *= count
+        top += weight * (count - 1)
     return base, digits, reached
 
 
@@ -133,12 +190,13 @@ def _plain(view: View, sources: Sources) -> tuple[tuple[int, ...], tuple[Dim, ..
     """A view up to the names of its variables and of the loops, of the same trips, around it."""
     names: dict[Sym, Dim] = {v: _name("v", n, e, 1).expr() for n, (v, e)
                              in enumerate(zip(view.vars, view.shape, strict=True))}  # fmt: skip
-    for x in view.index:
+    index = [substitute(x, sources.loops) for x in view.index]
+    for x in index:
         loops = (s for s in symbols(x) if s in sources.steps and s not in names)
         for sym in sorted(loops, key=lambda s: s.name):
             at = len(names), sources.extents[sym], sources.steps[sym]
             names[sym] = _name("l", *at).expr()
-    return view.shape, tuple(substitute(x, names) for x in view.index)
+    return view.shape, tuple(substitute(x, names) for x in index)
 
 
 @cache
@@ -205,9 +263,16 @@ def _sources(around: tuple[Stmt, ...], outer: list[Axis]) -> Sources | None:
                 found.extents[Coord(a.name, 0, a.extent - 1, axis=a)] = a.extent
         elif isinstance(stmt, For):
             trips = _trips(stmt)
-            if trips is None:
+            if trips is not None:
+                found.extents[stmt.var], found.steps[stmt.var] = trips
+                continue
+            length = stmt.stop - stmt.start
+            if not isinstance(length, int) or not isinstance(stmt.step, int) or stmt.step <= 0:
                 return None
-            found.extents[stmt.var], found.steps[stmt.var] = trips
+            count = len(range(0, length, stmt.step))
+            number = IterVar(f"{stmt.var.name}'", 0, max(count - 1, 0))
+            found.extents[number], found.steps[number] = count, 1
+            found.loops[stmt.var] = substitute(stmt.start, found.loops) + number.expr() * stmt.step
         elif isinstance(stmt, When):
             single = _single(stmt.test)
             if single is None or found.passing.setdefault(*single) != single[1]:
@@ -222,9 +287,9 @@ def _trips(loop: For) -> tuple[int, int] | None:
         return None
     if isinstance(start, int):
         return (len(range(start, stop, step)), step) if start == 0 else None
-    axis = _coordinate(start)
-    # units start one apart and step over one another: together they take every value
-    return (stop, 1) if axis is not None and axis.extent == step else None
+    # units start a step apart and step over one another: together they take every step
+    axis, apart = _coordinate(start)
+    return (-(-stop // apart), apart) if axis and axis.extent * apart == step else None
 
 
 def _behind(around: tuple[Stmt, ...], sym: Sym) -> tuple[Axis | None, bool]:
@@ -234,16 +299,17 @@ def _behind(around: tuple[Stmt, ...], sym: Sym) -> tuple[Axis | None, bool]:
         return sym.axis, False
     for stmt in around:
         if isinstance(stmt, For) and stmt.var is sym:
-            return _coordinate(stmt.start), True
+            return _coordinate(stmt.start)[0], True
     return None, False
 
 
-def _coordinate(x: Dim) -> Axis | None:
+def _coordinate(x: Dim) -> tuple[Axis | None, int]:
+    """The axis and how far apart its units are, where ``x`` is a multiple of a coordinate."""
     if isinstance(x, Expr) and len(x.terms) == 1:
         mono, coef = x.terms[0]
-        if coef == 1 and len(mono) == 1 and isinstance(mono[0], Coord):
-            return mono[0].axis
-    return None
+        if coef > 0 and len(mono) == 1 and isinstance(mono[0], Coord):
+            return mono[0].axis, coef
+    return None, 0
 
 
 def _single(test: Dim) -> tuple[Axis, int] | None:
@@ -327,4 +393,4 @@ def _complete(digits: list[Digit], total: int) -> bool:
     return reached == total
 
 
-__all__ = ["Part", "Tiling", "box_of", "held_parts", "tiles"]
+__all__ = ["Part", "Tiling", "box_of", "held_parts", "tiles", "together"]

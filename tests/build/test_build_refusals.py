@@ -40,6 +40,34 @@ def test_an_instruction_without_emission(monkeypatch):
     assert diag.span is not None and diag.span.line == 28
 
 
+LAID_OUT = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+COLUMNS = Layout((8, 8), (1, 8))
+
+
+@module(entry="run", target=CpuTarget(), topologies=(Topology("core", 1), Topology("lane", 8)))
+class LaidOut:
+    @func
+    def run(x: Tensor[(8, 8), "f32", GIVEN]) -> Tensor[(8, 8), "f32", MADE]:
+        out = tf.empty(Tensor[(8, 8), "f32", MADE])
+        with Mesh(("core",), layout=(1,), names=("core",)) as cores:
+            with Mesh(("lane",), layout=(8,), names=("lane",)) as t:
+                out = tf.insert_slice(out, x[0:8, 0:8], (0, 0))
+        return out
+"""
+
+
+@pytest.mark.parametrize("given, made", [("COLUMNS", "None"), ("None", "COLUMNS")])
+def test_what_callers_give_and_take_is_row_major(tmp_path, given, made):
+    text = LAID_OUT.replace("GIVEN", given).replace("MADE", made).replace(", None]", "]")
+    (tmp_path / "laid.py").write_text(text)
+    module = load_source(str(tmp_path / "laid.py"), None, {}).module
+    diag = refused("emit-form", lambda: emit(lower(module)))
+    assert "row-major" in diag.fields["why"]
+
+
 def test_what_registers_cannot_hold_is_refused():
     refused("capacity-exceeded", lambda: build(loaded("chain", {"VECS": 32})))
 

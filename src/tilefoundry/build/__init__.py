@@ -70,8 +70,9 @@ def build_program(program: Program, options: tuple[str, ...] = (), model: bool =
 
 
 def host(family: str, part: str) -> ModuleType:
-    """The module that compiles (``compiler``) or calls (``call``) programs of a family: its
-    own, or the one for C libraries."""
+    """The module that compiles (``compiler``), calls (``call``) or exports (``export``)
+    programs of a family, or knows what this machine lacks (``machine``): its own, or the one
+    for C libraries."""
     folder = find_folder(family)
     own = folder.module(f"host.{part}") if folder else None
     return own or import_module(f"tilefoundry.build.{part}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilefoundry.build import MODEL, Built
+from tilefoundry.build import MODEL, Built, host
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
 
@@ -97,11 +97,9 @@ class Compiled:
 
 def _loaded(built: Built, arguments: int) -> Any:
     """The library's entry; refuses a machine that cannot execute it."""
-    from tilefoundry.build.machine import missing
-
     program = built.program
     target = next(iter(program.kernels.values())).target
-    lacks = missing(target.capabilities)
+    lacks = host(target.family, "machine").missing(target.capabilities)
     if lacks and MODEL not in built.source.flags:
         refuse("build-machine", None, target=target.id, lacks=" ".join(lacks))
     library = ctypes.CDLL(str(Path(built.library)))

@@ -187,19 +187,26 @@ def _word(value: object) -> str:
         (
             "tilefoundry target add box.toml",
             "tilefoundry target add box.toml --replace",
+            "tilefoundry target add hardware/rill",
         ),
-        {1: "the document is refused; nothing was written"},
+        {1: "the document or the folder is refused; nothing was written"},
     ),
 )
-@click.argument("file", metavar="FILE")
-@click.option("--replace", is_flag=True, help="Replace your document of the same id.")
+@click.argument("file", metavar="FILE|DIR")
+@click.option("--replace", is_flag=True, help="Replace your own of the same name.")
 @json_option
 def add_command(file: str, replace: bool, as_json: bool) -> None:
-    """Check a document and keep it in your own folder.
+    """Check a document, or the folder of a new hardware, and keep it in your own folder.
 
     The folder is $TILEFOUNDRY_HOME/targets (by default ~/.tilefoundry/targets). A
-    document is read only where its id is named: adding one changes no other answer.
+    document is copied there and read only where its id is named: adding one changes no other
+    answer. DIR holds a family that is not ours: facts, instructions, emission (`tilefoundry
+    tutorial hardware`). It is linked, so that it can be edited where it lies; its code is
+    executed where a device of it is named.
     """
+    if Path(file).is_dir():
+        _add_family(Path(file), replace, as_json)
+        return
     from tilefoundry.targets.load import read_file
 
     text, document = read_file(file)
@@ -214,6 +221,35 @@ def add_command(file: str, replace: bool, as_json: bool) -> None:
     verb = "replaced" if replaced else "added"
     text = f"{verb} {document.id} ({_kind(document)}, family {document.family})\n  file: {path}"
     emit(record, text, as_json)
+
+
+def _add_family(path: Path, replace: bool, as_json: bool) -> None:
+    from tilefoundry.emit.registry import emitters
+    from tilefoundry.targets.added import checked, link
+
+    folder, documents, contracts = checked(path)
+    written = len(emitters(folder))
+    try:
+        place, replaced = link(folder, replace)
+    except OSError as error:
+        _unwritable(path, error)
+    record = {
+        "family": folder.name,
+        "documents": [document.id for document in documents],
+        "instructions": [contract.path for contract in contracts],
+        "emitters": written,
+        "replaced": replaced,
+        "path": str(place),
+        "folder": str(folder.path),
+    }
+    verb = "replaced" if replaced else "added"
+    lines = [
+        f"{verb} family {folder.name}",
+        *(f"  {_kind(document)} {document.id}" for document in documents),
+        f"  instructions: {' '.join(f'T.{c.path}' for c in contracts) or 'none of its own'}",
+        f"  folder: {folder.path}",
+    ]
+    emit(record, "\n".join(lines), as_json)
 
 
 def _hold_free(id: str, replace: bool) -> bool:
@@ -307,13 +343,24 @@ def probe_command(
     emit(record, "\n".join(lines), as_json, out)
 
 
-@command.command("remove", epilog=epilog(("tilefoundry target remove acme.box",)))
-@click.argument("id", metavar="ID")
+@command.command(
+    "remove",
+    epilog=epilog(("tilefoundry target remove acme.box", "tilefoundry target remove rill")),
+)
+@click.argument("id", metavar="ID|FAMILY")
 @json_option
 def remove_command(id: str, as_json: bool) -> None:
-    """Remove a document that you added; shipped ones stay."""
+    """Remove a document, or the link to a family's folder, that you added; shipped ones stay."""
+    from tilefoundry.targets.folder import find_folder
     from tilefoundry.targets.load import find_document, unknown
 
+    family = find_folder(id)
+    if family is not None and family.place == "user":
+        from tilefoundry.targets.added import unlink
+
+        path = unlink(id)
+        emit({"family": id, "path": str(path)}, f"removed family {id}\n  link: {path}", as_json)
+        return
     found = find_document(id)
     if found is None:
         unknown(id)

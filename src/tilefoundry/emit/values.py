@@ -58,11 +58,28 @@ def arguments_of(program: Program, values: dict[str, Buffer]) -> tuple[Argument,
         if name not in values:
             refuse("emit-form", None, what=f"the input {name}", why="no kernel reads it",
                    fix="remove it")  # fmt: skip
+        _plain(name, values[name])
         role = "weight" if name in program.weights else "in"
         out.append(Argument(name, values[name].dtype, values[name].shape, role, align[name]))
     for name in program.results:
         if name in program.inputs:
             refuse("emit-form", None, what=f"the result {name}", why="it is an input as it stands",
                    fix="return what a kernel makes")  # fmt: skip
+        _plain(name, values[name])
         out.append(Argument(name, values[name].dtype, values[name].shape, "out", align[name]))
     return tuple(out)
+
+
+def _plain(name: str, buffer: Buffer) -> None:
+    """The caller's tensors are row-major: refuses an argument that is to lie otherwise."""
+    layout = buffer.layout
+    if layout is None or layout.strides is None:
+        return
+    inner, plain = 1, layout.swizzle is None and layout.offset == 0
+    for extent, stride in reversed([*zip(layout.modes, layout.strides, strict=True)]):
+        plain = plain and (extent == 1 or stride == inner)
+        inner = inner * extent
+    if not plain:
+        refuse("emit-form", buffer.span, what=f"{name}: {buffer.type} between caller and program",
+               why="the caller's tensors are row-major",
+               fix="let a function of the program pack or unpack it")  # fmt: skip

@@ -18,10 +18,9 @@ from tilefoundry.ir.expr import multiple_of
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import Swizzle
-from tilefoundry.targets.contract.copy import Side
+from tilefoundry.targets.contract.copy import GivenRows, Side
 from tilefoundry.targets.contract.place import Place
 from tilefoundry.targets.contract.runs import Piece, Pieces, cut, held_pieces, run_of
-from tilefoundry.targets.cuda.instr.matrix import ROW, MatrixPlan
 from tilefoundry.targets.generic.instr.copy import Vectors
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.plans import participants, plan_of, side
@@ -71,7 +70,7 @@ def wavefronts(issue: Issue, mesh: Mesh, banks: Banks = Banks()) -> Wavefronts |
     Where a tile starts at an address that is not a number, the worst of all starts counts.
     """
     plan = plan_of(issue, mesh)
-    if not isinstance(plan, (Vectors, MatrixPlan, Pieces)):
+    if not isinstance(plan, (Vectors, Pieces, GivenRows)):
         return None
     views = [v for v in (issue.reads[0], issue.writes[0]) if isinstance(v, View)]
     shared = [n for n, v in enumerate(views) if v.storage == "smem"]
@@ -85,10 +84,11 @@ def wavefronts(issue: Issue, mesh: Mesh, banks: Banks = Banks()) -> Wavefronts |
     units = sorted(mesh.units("thread"))
     teams = [units[n : n + banks.lanes] for n in range(0, len(units), banks.lanes)]
     match plan:
-        case MatrixPlan():
-            bytes, accesses = ROW, _rows(plan, where, teams)
         case Pieces():
             bytes, accesses = plan.size, _dealt(plan, where, shared[0], len(units), banks)
+        case GivenRows():
+            rows = (rows for team in teams for rows in plan.rows(team))
+            bytes, accesses = plan.row_bytes, ([_offset(where, at) for at in r] for r in rows)
         case _ if far.storage == "rmem" and far.is_whole:
             bytes = plan.write or plan.read
             accesses = _held(far.buffer.type, where, bytes, teams)
@@ -217,14 +217,6 @@ def _dealt(plan: Pieces, where: Place, place: int, units: int, banks: Banks) -> 
                     number //= extent
                 lanes.append(offset)
             yield lanes
-
-
-def _rows(plan: MatrixPlan, where: Place, teams: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The rows whose addresses the lanes of a warp give, in each issue."""
-    for team in teams:
-        for issue in range(plan.issues):
-            rows = [_offset(where, plan.coordinate(issue, t)) for t in team[: 8 * plan.count]]
-            yield rows
 
 
 def banks_of(target: Target) -> Banks | None:

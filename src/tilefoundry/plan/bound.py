@@ -14,11 +14,10 @@ from tilefoundry.analyze.figure import Binding, Undecidable
 from tilefoundry.analyze.trips import trips
 from tilefoundry.plan.compute import Compute
 from tilefoundry.plan.site import Site
+from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.fact import Fact
 from tilefoundry.targets.target import Target
-
-LATENCIES = {"copy_async_tensor": "latency.tensor_copy"}
-"""Copies whose latency has a fact."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,9 @@ def latency(target: Target, copies: Iterable[str]) -> Fraction | str:
     """The longest latency of ``copies`` in seconds, or why it is not known."""
     longest = Fraction(0)
     for copy in dict.fromkeys(copies):
-        fact = target.stated(LATENCIES[copy]) if copy in LATENCIES else None
+        contract = contract_at(copy)
+        stated = contract.latency if isinstance(contract, CopyInstr) else ""
+        fact = target.stated(stated) if stated else None
         if fact is None or fact.value is None:
             return _lack(f"latency of T.{copy}", fact)
         longest = max(longest, Fraction(fact.value))

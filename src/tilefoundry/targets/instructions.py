@@ -17,11 +17,22 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
     Refuses what is not an instruction, an unknown one, and a matrix instruction's atom
     that is not one.
     """
-    from tilefoundry.targets.contract.registry import contract_at, known_beside
-
     path = _fields(instr).get("path")
     if not isinstance(path, str) or not isinstance(_fields(instr).get("params"), tuple):
         refuse("instruction-form", span, found=repr(instr))
+    kind = _known(path, span)
+    if path == TILED:
+        atom = _fields(instr.get("atom")).get("path")
+        if not isinstance(atom, str) or _known(atom, span) != "mma":
+            refuse("instruction-atom", span, name=f"T.{path}", found=repr(instr.get("atom")))
+        kind = "mma"
+    return kind, {} if kind in ("mma", "copy") else _attributes(kind, instr, span)
+
+
+def _known(path: str, span: Span | None) -> str:
+    """What the instruction at ``path`` means; refuses one that is unknown or not scheduled."""
+    from tilefoundry.targets.contract.registry import contract_at, known_beside
+
     contract = contract_at(path)
     if contract is not None and contract.meaning == "derived":
         refuse("instruction-derived", span, name=f"T.{path}")
@@ -33,13 +44,7 @@ def meaning(instr: Any, span: Span | None) -> tuple[str, Mapping[str, Any]]:
         near = get_close_matches(path, every, 6, 0.3)
         names = " ".join(near or [n for n in every if "." not in n])
         refuse("instruction-unknown", span, name=f"T.{path}", known=names)
-    atom = instr.get("atom") if path == TILED else instr
-    contract = contract_at(str(_fields(atom).get("path")))
-    kind = getattr(contract, "meaning", None)
-    if path == TILED and kind != "mma":
-        refuse("instruction-atom", span, name=f"T.{path}", found=repr(atom))
-    assert kind is not None, path
-    return kind, {} if kind in ("mma", "copy") else _attributes(kind, instr, span)
+    return contract.meaning
 
 
 def _attributes(kind: str, instr: Any, span: Span | None) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from tilefoundry.diag import Span, refuse
 from tilefoundry.targets.document import ID, LONGEST_ID, Architecture, Device, read_document
 from tilefoundry.targets.fact import Family
-from tilefoundry.targets.folder import SHIPPED, find_folder, folders, home
+from tilefoundry.targets.folder import SHIPPED, Folder, find_folder, folders, home
 from tilefoundry.targets.target import Target
 
 MOST_BYTES = 1 << 20
@@ -88,19 +88,21 @@ def documents() -> Iterator[Found]:
 
 def read_file(path: str | Path, shown: str | None = None) -> tuple[str, Architecture | Device]:
     """Text and document of any file; ``shown`` names it in refusals."""
-    file = shown or str(path)
-    text = _text(Path(path), file)
+    text, file = read_text(path, shown), shown or str(path)
     return text, read_document(text, file, family_of, architecture_of)
 
 
 def family_of(name: str) -> Family | None:
     """What the family ``name`` adds to the schema; None if there is none of that name."""
     folder = find_folder(name)
-    if folder is None:
-        return None
+    return family_in(folder) if folder else None
+
+
+def family_in(folder: Folder) -> Family:
+    """What a folder adds to the schema; refuses one that declares no such family."""
     found = getattr(folder.module("schema"), "FAMILY", None)
-    if not isinstance(found, Family) or found.name != name:
-        folder.fault("schema", f'it declares no FAMILY = Family("{name}", ...)')
+    if not isinstance(found, Family) or found.name != folder.name:
+        folder.fault("schema", f'it declares no FAMILY = Family("{folder.name}", ...)')
     return found
 
 
@@ -145,7 +147,9 @@ def _composed(device: Device) -> Target:
     return Target(device)
 
 
-def _text(path: Path, file: str) -> str:
+def read_text(where: str | Path, shown: str | None = None) -> str:
+    """The text of any file that may be a document; ``shown`` names it in refusals."""
+    path, file = Path(where), shown or str(where)
     try:
         # Opened only if a file: a pipe would never end.
         if not path.is_file():

@@ -16,13 +16,15 @@ class Effects:
     bulk group of the elected thread; ``async``: a cp.async group of each thread; ``wgmma``:
     a wgmma group of the warpgroup. ``proxy``: ``generic`` or ``async``. ``elected``: one
     thread issues for all participants. ``collective``: all participants meet in it, and its
-    accesses are ordered among them by itself.
+    accesses are ordered among them by itself. ``exchanges``: the lanes of a warp hand each
+    other parts of what they hold.
     """
 
     completion: str = "none"
     proxy: str = "generic"
     elected: bool = False
     collective: bool = False
+    exchanges: bool = False
 
 
 PLAIN = Effects()
@@ -44,7 +46,8 @@ def effects(issue: Issue) -> Effects:
         if "mbarrier bytes" in kinds:
             store = issue.writes[0].storage == "gmem"
             return Effects("bulk" if store else "mbarrier", proxy, elected=True)
-        return Effects("async" if "commit group" in kinds else "none", proxy)
+        engine = "async" if "commit group" in kinds else "none"
+        return Effects(engine, proxy, exchanges=contract.exchanges)  # type: ignore[union-attr]
     # what CTAs of a cluster combine lies in their shared memories: they only read it
     return Effects(collective=issue.attrs.get("scope") not in (None, "cluster"))
 

@@ -13,6 +13,7 @@ from itertools import combinations
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, substitute, symbols
 from tilefoundry.ir.mesh import Axis, Coord
+from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Buffer, For, Issue, Scalar, Stmt, View, When, With
 from tilefoundry.verify.finding import Findings
@@ -72,7 +73,7 @@ def _together(issue: Issue, threads: int) -> int:
         return threads
     if effect.completion == "wgmma":
         return WARPGROUP
-    return WARP if issue.instr in ("tiled_mma", "ldmatrix", "stmatrix") else 1
+    return WARP if issue.instr == TILED or effect.exchanges else 1
 
 
 def _places(issue: Issue, loops: Loops) -> Axes:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
+from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.targets.contract.registry import contract_at
+from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, View, views
 from tilefoundry.tir.versions import stale_reads
@@ -13,10 +16,6 @@ from tilefoundry.verify.roles import UNIT, WARP, WARPGROUP, Layout, inner_levels
 
 BARRIER_BYTES = 8
 """PTX ISA, mbarrier: an opaque 64-bit object, 8-byte aligned."""
-TENSOR_ALIGN = 128
-"""PTX ISA, cp.async.bulk.tensor: the shared address is a multiple of 128."""
-BULK_ALIGN = 16
-"""PTX ISA, cp.async.bulk: a multiple of 16."""
 NAMED = 16
 """PTX ISA, barrier: named barriers of a CTA."""
 
@@ -67,7 +66,8 @@ def _alignments(layout: Layout) -> dict[Buffer, int]:
         out[buffer] = max(buffer.align, swizzled, -(-buffer.dtype.bits // 8))
     for stmt in layout.sites:
         if isinstance(stmt, Issue) and effects(stmt).elected:
-            least = TENSOR_ALIGN if stmt.instr == "copy_async_tensor" else BULK_ALIGN
+            contract = contract_at(stmt.instr)
+            least = contract.align if isinstance(contract, CopyInstr) else 1
             for view in views(stmt):
                 if view.storage == "smem":
                     out[view.buffer] = max(out.get(view.buffer, 1), least)
@@ -205,8 +205,8 @@ def _group(stmt: Stmt) -> int:
         return 1
     if effects(stmt).completion == "wgmma":
         return WARPGROUP
-    whole = stmt.instr in ("tiled_mma", "ldmatrix", "stmatrix") or stmt.attrs.get("scope") == "warp"
-    return WARP if whole else 1
+    whole = stmt.instr == TILED or effects(stmt).exchanges
+    return WARP if whole or stmt.attrs.get("scope") == "warp" else 1
 
 
 def registers(layout: Layout, findings: Findings) -> None:

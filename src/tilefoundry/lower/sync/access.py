@@ -14,8 +14,6 @@ from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.effects import Effects, effects
 from tilefoundry.tir.program import Buffer, Counter, Issue, View, reach
 
-MATRIX = ("ldmatrix", "stmatrix")
-
 
 @dataclass(eq=False)
 class Access:
@@ -170,7 +168,7 @@ def handed(a: Access, b: Access, same_time: bool) -> str:
     if a.mask != b.mask or a.engine != "none" or b.engine != "none":
         return "role"
     if a.node is b.node and not any(_varies(x) for x in a.view.index):
-        return _reach(a, b) if _matrix(a) else "thread"
+        return _reach(a, b) if _exchanges(a) else "thread"
     mine, other = _registers(a), _registers(b)
     if mine is None or other is None or not same_place(a.view, b.view):
         return "role"
@@ -186,13 +184,12 @@ def handed(a: Access, b: Access, same_time: bool) -> str:
     return _reach(a, b)
 
 
-def _matrix(a: Access) -> bool:
-    return isinstance(a.node.stmt, Issue) and a.node.stmt.instr in MATRIX
+def _exchanges(a: Access) -> bool:
+    return isinstance(a.node.stmt, Issue) and effects(a.node.stmt).exchanges
 
 
 def _reach(a: Access, b: Access) -> str:
-    # lanes exchange what they hold in ldmatrix and stmatrix
-    return "warp" if _matrix(a) or _matrix(b) else "thread"
+    return "warp" if _exchanges(a) or _exchanges(b) else "thread"
 
 
 def _depends(view: View) -> bool:
@@ -203,7 +200,7 @@ def _registers(a: Access) -> View | None:
     """The register side of a copy."""
     issue = a.node.stmt
     assert isinstance(issue, Issue)
-    if issue.instr not in ("copy", *MATRIX):
+    if issue.instr != "copy" and not effects(issue).exchanges:
         return None
     sides = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View) and v is not a.view]
     return sides[0] if len(sides) == 1 and sides[0].buffer.layout is not None else None

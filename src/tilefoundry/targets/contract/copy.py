@@ -3,9 +3,9 @@ how a given tile is moved, or the clause that it does not meet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
@@ -42,6 +42,17 @@ class Plan(Protocol):
 
     def text(self) -> str:
         """Facts of the plan for a reader: ``key=value`` words."""
+        ...
+
+
+@runtime_checkable
+class GivenRows(Plan, Protocol):
+    """A plan in which each unit gives the address of a row of ``row_bytes``."""
+
+    row_bytes: int
+
+    def rows(self, team: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
+        """Coordinates where the rows start that the units ``team`` give, in each issue."""
         ...
 
 
@@ -94,6 +105,10 @@ class CopyInstr:
     """Operations that it carries out where no instruction was chosen."""
     level: str | None = None
     """The level whose units issue it; None: the innermost."""
+    exchanges: bool = False
+    """Units of a group (a warp) hand each other parts of what they hold: one access of all."""
+    latency: str = ""
+    """The fact that states how long a copy takes until it is complete; empty: none does."""
     rows: bool = False
     """One side is a register file of which it names rows or tiles of ``align`` bytes."""
     c: CText | None = None

@@ -27,7 +27,7 @@ def _generic() -> tuple[Contract, ...]:
 
 
 @cache
-def _in_folder(folder: Folder) -> tuple[Contract, ...]:
+def own_contracts(folder: Folder) -> tuple[Contract, ...]:
     """The contracts of a family's folder; refuses another's file that declares them wrongly."""
     out: dict[str, Contract] = {}
     for part, module in folder.modules("instr"):
@@ -54,14 +54,14 @@ def _well_formed(folder: Folder, part: str, declared: object, known: dict[str, C
 def declared(family: str) -> tuple[Contract, ...]:
     """All contracts of a family and the generic ones, in the order of reports."""
     folder = find_folder(family)
-    own = _in_folder(folder) if folder else ()
+    own = own_contracts(folder) if folder else ()
     return tuple(sorted((*own, *_generic()), key=lambda c: c.rank))
 
 
 @cache
 def _shipped() -> dict[str, Contract]:
     every = [f for f in folders() if f.place == "shipped"]
-    return {c.path: c for c in (*(c for f in every for c in _in_folder(f)), *_generic())}
+    return {c.path: c for c in (*(c for f in every for c in own_contracts(f)), *_generic())}
 
 
 def contract_at(path: str) -> Contract | None:
@@ -77,7 +77,7 @@ def known_beside(path: str) -> tuple[Contract, ...]:
 def _beside(path: str) -> tuple[Contract, ...]:
     # another's paths begin with its name, so that only its folder is read
     folder = find_folder(path.partition(".")[0])
-    return _in_folder(folder) if folder and folder.place != "shipped" else ()
+    return own_contracts(folder) if folder and folder.place != "shipped" else ()
 
 
 def contracts(target: Target) -> tuple[Contract, ...]:

@@ -79,6 +79,8 @@ def _plain(atom: Plain, target: str, level: str) -> dict[str, Any]:
         words["execution mesh"] = any_units(level)
         words["implements"] = [f"tf.{op}" for op in atom.ops]
         words["operands"] = f"in {' or '.join(atom.storages)}, as the units hold them"
+        if atom.dtypes:
+            words["operands"] = f"{' or '.join(atom.dtypes)} {words['operands']}"
         if atom.combines:
             words["scopes"] = list(SCOPES)
             words["rules"] = list(COMBINING)

@@ -49,6 +49,8 @@ class UnitInstr:
     level: str | None = None
     c: CText | None = None
     """How C says it, where one call does."""
+    dtypes: tuple[str, ...] = ()
+    """Element types of operands and result; empty: any."""
 
     def judge(
         self, level: str, mesh: Mesh, operands: Sequence[TensorType | None], result: TensorType
@@ -63,6 +65,10 @@ class UnitInstr:
                 want = " or ".join(legal)
                 fix = f'tf.reshard(..., storage="{self.storages[-1]}")'
                 return Unmet("storage", f"operands in {want}", f"{type}", fix)
+            if type is not None and self.dtypes and type.dtype.name not in self.dtypes:
+                want = " or ".join(self.dtypes)
+                fix = f'tf.cast(..., "{self.dtypes[0]}") first'
+                return Unmet("dtype", f"elements of {want}", f"{type}", fix)
         return None
 
 

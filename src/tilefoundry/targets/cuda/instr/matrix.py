@@ -8,6 +8,7 @@ at 4 Â· (l % 4) of row l / 4; with ``.trans`` (16-bit elements) the elements 2 Â
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefoundry.ir.types import TensorType
@@ -103,6 +104,7 @@ class MatrixPlan:
     trans: bool
     packed: int
     fragment: Fragment
+    row_bytes = ROW
 
     @property
     def repeat(self) -> tuple[int, ...]:
@@ -124,6 +126,11 @@ class MatrixPlan:
         first = self.fragment.of_thread(thread // WARP * WARP + lane)
         more = self.fragment.of_register(register)
         return tuple(a + b for a, b in zip(first, more, strict=True))
+
+    def rows(self, team: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
+        """Where the rows start that the threads of a warp give, in each issue."""
+        for issue in range(self.issues):
+            yield [self.coordinate(issue, t) for t in team[: 8 * self.count]]
 
     def text(self) -> str:
         form = f"x{self.count}" + (".trans" if self.trans else "")
@@ -265,10 +272,10 @@ RULES = (
 )
 LDMATRIX = CopyInstr(
     "ldmatrix", (("smem", "rmem"),), 24, load, RULES, "ldmatrix",
-    source="PTX ISA, ldmatrix", align=16,
+    source="PTX ISA, ldmatrix", align=16, exchanges=True,
 )  # fmt: skip
 STMATRIX = CopyInstr(
     "stmatrix", (("rmem", "smem"),), 25, store, RULES, "stmatrix",
-    source="PTX ISA, stmatrix", align=16,
+    source="PTX ISA, stmatrix", align=16, exchanges=True,
 )  # fmt: skip
 CONTRACTS = (LDMATRIX, STMATRIX)

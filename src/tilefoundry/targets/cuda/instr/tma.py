@@ -364,6 +364,7 @@ COPY_ASYNC_TENSOR = CopyInstr(
     "async",
     "PTX ISA, cp.async.bulk.tensor",
     SMEM_ALIGN,
+    latency="latency.tensor_copy",
     multicast=True,
 )
 CONTRACTS = (COPY_ASYNC_TENSOR,)

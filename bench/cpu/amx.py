@@ -1,7 +1,8 @@
 """GEMM with bf16 operands by Intel AMX, built here, measured against torch on a machine that
 has AMX (the host of an H200).
 
-    python bench/cpu/amx.py make DIR        compiles the programs and a manifest into DIR
+    python bench/cpu/amx.py make DIR [1,16] compiles the programs for those counts of threads,
+                                            and a manifest, into DIR
     python bench/cpu/amx.py run DIR         needs torch and ctypes only; one line per case, and
                                             DIR/results.json
 
@@ -26,11 +27,12 @@ PROGRAM = Path(__file__).parents[2] / "tests" / "programs_cpu" / "gemm_amx.py"
 WARM, FLOPS = 2, 2e11
 SIZES = {1024: (1024, 512), 2048: (2048, 256), 4096: (4096, 128)}
 """Size: blocks along k and n that stay in the second cache."""
-GRIDS = {1: (1, 1), 16: (4, 4)}
+GRIDS = {1: (1, 1), 2: (2, 1), 16: (4, 4)}
+"""Threads: cores along m and n."""
 MODEL = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-DTF_MODEL")
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, threads: str = "1,16") -> None:
     """The libraries, and for each its entry, workspace and arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     cases: list[dict[str, Any]] = [
@@ -38,10 +40,11 @@ def make(folder: Path) -> None:
         _compiled(folder, "small_model", {}, MODEL),
     ]
     for n, (kc, nc) in SIZES.items():
-        for threads, (rows, columns) in GRIDS.items():
+        for count in map(int, threads.split(",")):
+            rows, columns = GRIDS[count]
             consts = {"M": n, "N": n, "K": n, "KC": kc, "NC": min(nc, n // columns)}
-            made = _compiled(folder, f"{n}_{threads}", {**consts, "CM": rows, "CN": columns})
-            cases.append({**made, "size": n, "threads": threads, "constants": consts})
+            made = _compiled(folder, f"{n}_{count}", {**consts, "CM": rows, "CN": columns})
+            cases.append({**made, "size": n, "threads": count, "constants": consts})
     (folder / "manifest.json").write_text(json.dumps(cases, indent=1), encoding="utf-8")
 
 
@@ -117,11 +120,11 @@ def _measured(kernel: Kernel, case: dict[str, Any]) -> dict[str, Any]:
         "torch": lambda: torch.matmul(a, b, out=out),
     }
     times: dict[str, list[float]] = {x: [] for x in contenders}
-    for round in range(WARM + max(5, min(60, int(FLOPS * threads / (2 * n**3))))):
+    for turn in range(WARM + max(5, min(60, int(FLOPS * threads / (2 * n**3))))):
         for name, f in contenders.items():
             start = time.perf_counter()
             f()
-            if round >= WARM:
+            if turn >= WARM:
                 times[name].append(time.perf_counter() - start)
     speed = {x: 2 * n**3 / median(t) / 1e9 for x, t in times.items()}
     return {
@@ -132,4 +135,4 @@ def _measured(kernel: Kernel, case: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    {"make": make, "run": run}[sys.argv[1]](Path(sys.argv[2]))
+    {"make": make, "run": run}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

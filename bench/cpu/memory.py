@@ -85,12 +85,12 @@ CASES = (
     Case("chain", "f16", 2),
     Case("rmsnorm", "f32", 4),
     Case("rmsnorm", "bf16", 4),
-    Case("layernorm", "f32", 2),
-    Case("layernorm", "bf16", 2),
-    Case("softmax", "f32", 2),
-    Case("softmax", "bf16", 2),
+    Case("layernorm", "f32", 2, 2),
+    Case("layernorm", "bf16", 2, 2),
+    Case("softmax", "f32", 2, 2),
+    Case("softmax", "bf16", 2, 2),
     Case("total", "f32", 1),
-    Case("activations", "f32", 4, vecs=2),
+    Case("activations", "f32", 4, 2),
     Case("gemv", "bf16", 1),
 )
 
@@ -216,7 +216,7 @@ def memory(bytes: int, threads: int, reads: bool) -> dict[str, Callable[[], Any]
     }
 
 
-def one(name: str, threads: int) -> dict[str, Any]:
+def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, Any]:
     """Measures one case in this process."""
     import torch
 
@@ -254,7 +254,7 @@ def one(name: str, threads: int) -> dict[str, Any]:
     if (found := by_numpy(case, tensors)) is not None and threads == 1:
         contenders["numpy"] = found
     try:
-        compiled = torch.compile(eager)
+        compiled = torch.compile(eager) if compiles else eager
         compiled()
         contenders["torch_compiled"] = compiled
     except Exception as error:  # no C++ compiler: the eager rival stands alone
@@ -262,14 +262,14 @@ def one(name: str, threads: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {c: [] for c in contenders}
     order = list(contenders)
     turn, start, stream = 0, time.perf_counter(), Random(1)
-    while turn < WARM + ROUNDS or time.perf_counter() - start < SECONDS:
+    while turn < WARM + ROUNDS or time.perf_counter() - start < seconds:
         for c in stream.sample(order, len(order)):
             time.sleep(PAUSE)
             begin = time.perf_counter()
             contenders[c]()
-            seconds = time.perf_counter() - begin
+            took = time.perf_counter() - begin
             if turn >= WARM:
-                times[c].append(seconds)
+                times[c].append(took)
         turn += 1
     return {"bytes": moved, "target": where, "seconds": {c: median(t) for c, t in times.items()}}
 
@@ -296,7 +296,7 @@ class Row:
         return " ".join(f"{k}={v}" for k, v in asdict(self).items() if k != "speeds")
 
 
-def measure(name: str, threads: int) -> Row:
+def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
     """The medians of several processes."""
     env = {
         **os.environ,
@@ -308,9 +308,10 @@ def measure(name: str, threads: int) -> Row:
         "MALLOC_TOP_PAD_": str(1 << 28),
     }
     found: list[dict[str, Any]] = []
-    for _ in range(PROCESSES):
+    options = ["--seconds", str(given.seconds), *(["--eager"] if given.eager else [])]
+    for _ in range(given.processes):
         done = subprocess.run(
-            [sys.executable, __file__, "--one", name, str(threads)],
+            [sys.executable, __file__, "--one", name, str(threads), *options],
             env=env, stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         found.append(json.loads(done.stdout.splitlines()[-1]))
@@ -364,17 +365,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Memory-bound programs on the CPU.")
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="of each row")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of rounds in each")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(one(given.one[0], int(given.one[1]))))
+        print(json.dumps(one(given.one[0], int(given.one[1]), given.seconds, not given.eager)))
         return
     rows: list[Row] = []
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
         for case in CASES:
             if not given.cases or case.name in given.cases.split(","):
-                rows.append(measure(case.name, threads))
+                rows.append(measure(case.name, threads, given))
                 print(rows[-1], flush=True)
     if given.write:
         keep(rows)

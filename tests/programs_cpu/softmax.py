@@ -1,14 +1,24 @@
-"""Softmax over rows of any length, a row at a time on each core: three passes over chunks of
-VECS vectors, for the maximum, the powers and the result. Each core keeps the powers of its row
-in memory that no other reads. What is beyond a row is minus infinity."""
+"""Softmax over rows of any length, each core a row at a time, three rows at once: while the
+result of one is stored, past the caches, the powers of the next are taken, and the row after
+that is read and its maximum found, so that memory is read and written all the time. Chunks of
+VECS vectors go through STREAMS parts of the row side by side, so that each has a prefetcher of
+its own. Each core keeps two rows and their powers in memory that no other reads. What is beyond
+a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 37, 300, "bf16"
 TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
+STREAMS, SIZE = 4, 4 if DTYPE == "f32" else 2
 CHUNK = LANES * VECS
-WIDE = ceildiv(COLS, CHUNK) * CHUNK
+WIDE = ceildiv(COLS, STREAMS * CHUNK) * STREAMS * CHUNK
+PART = WIDE // STREAMS
+SKEW = 5 * CHUNK  # kept rows begin at different places of a page: else a load behind a store waits
+VECTOR = LANES * SIZE
+WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
+store = T.x86.StreamStore() if WHOLE else T.copy()
+STEPS = ceildiv(ROWS, CORES)
 LEAST = float("-inf")
 
 
@@ -20,28 +30,38 @@ LEAST = float("-inf")
 class Softmax:
     @func
     def softmax(x: Tensor[(ROWS, COLS), DTYPE]) -> Tensor[(ROWS, COLS), DTYPE]:
-        padded = tf.pad(x, (0, WIDE - COLS), LEAST)
-        out = tf.empty(Tensor[(ROWS, WIDE), DTYPE])
-        kept = tf.empty(Tensor[(CORES, WIDE), "f32"])
+        padded = tf.pad(x, (0, WIDE - COLS, 0, (STEPS + 2) * CORES - ROWS), LEAST)
+        out = tf.empty(Tensor[((STEPS + 2) * CORES, WIDE), DTYPE])
+        rows = tf.empty(Tensor[(2 * CORES, WIDE + SKEW), DTYPE])
+        powers = tf.empty(Tensor[(2 * CORES, WIDE + SKEW), "f32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for row in range(cores.core, ROWS, CORES):
-                    first = tf.reshard(padded[row:row + 1, :CHUNK], (1, VECS, LANES @ t.lane), "rmem")
-                    most = tf.cast(first, "f32")
+                for slot in range(cores.core, 2 * CORES, CORES):
                     for c in tf.tile(WIDE, CHUNK):
-                        v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        most = tf.maximum(most, tf.cast(v, "f32"))
-                    held = tf.reduce(most, (1,), True, "max")
-                    top = tf.reshard(held, (1, 1))
-                    powers = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
-                    for c in tf.tile(WIDE, CHUNK):
-                        v = tf.reshard(padded[row:row + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                        power = tf.exp(tf.cast(v, "f32") - top)
-                        kept = tf.insert_slice(kept, power, (cores.core, c.start))
-                        powers = powers + power
-                    scale = 1.0 / tf.reshard(tf.reduce(powers, (1,), True, "sum"), (1, 1))
-                    for c in tf.tile(WIDE, CHUNK):
-                        mine = kept[cores.core:cores.core + 1, c]
-                        power = tf.reshard(mine, (1, VECS, LANES @ t.lane), "rmem")
-                        out = tf.insert_slice(out, tf.cast(power * scale, DTYPE), (row, c.start))
-        return out[:, :COLS]
+                        none = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
+                        rows = tf.insert_slice(rows, tf.cast(none, DTYPE), (slot, c.start))
+                        powers = tf.insert_slice(powers, none, (slot, c.start))
+                top = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
+                scale = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
+                for step in range(STEPS + 2):
+                    row = step * CORES + cores.core
+                    this = step % 2 * CORES + cores.core
+                    other = (step + 1) % 2 * CORES + cores.core
+                    sums = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
+                    most = sums + LEAST
+                    for c in tf.tile(PART, CHUNK):
+                        for stream in range(STREAMS):
+                            at = stream * PART + c.start
+                            done = tf.reshard(powers[this:this + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                            made = tf.schedule((tf.cast(done * scale, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
+                            out = tf.insert_slice(out, made, (row, at))
+                            v = tf.reshard(rows[other:other + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                            power = tf.exp(tf.cast(v, "f32") - top)
+                            powers = tf.insert_slice(powers, power, (other, at))
+                            sums = sums + power
+                            w = tf.reshard(padded[row:row + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                            rows = tf.insert_slice(rows, w, (this, at))
+                            most = tf.maximum(most, tf.cast(w, "f32"))
+                    scale = 1.0 / tf.reshard(tf.reduce(sums, (1,), True, "sum"), (1, 1))
+                    top = tf.reshard(tf.reduce(most, (1,), True, "max"), (1, 1))
+        return out[2 * CORES:2 * CORES + ROWS, :COLS]

@@ -1,19 +1,20 @@
-"""RMSNorm over rows that one warp brings into a ring while the others work on the row before.
-Shows weights held in registers over all rows, and a ring of whole rows by bulk copies."""
+"""RMSNorm, a row for each CTA, its numbers held as bf16 and finished strip by strip.
+Shows that few registers put many CTAs on a processor: loads of one fill the time of another."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 ROWS, COLS = 32768, 4096
-CTAS, THREADS, VEC, STAGES = 528, 128, 8, 4
-PER = COLS // (THREADS * VEC)
+THREADS, VEC = 128, 8
+STRIP = THREADS * VEC
+PER = COLS // STRIP
 EPS = 1e-6
 
 
 @module(
     entry="rmsnorm",
     target=CudaTarget("nvidia.h200_sxm"),
-    topologies=(Topology("cta", CTAS), Topology("thread", THREADS + 32)),
+    topologies=(Topology("cta", ROWS), Topology("thread", THREADS)),
 )
 class Rmsnorm:
     @func
@@ -21,17 +22,15 @@ class Rmsnorm:
         x: Tensor[(ROWS, COLS), "bf16"], weight: ConstTensor[(COLS,), "bf16"]
     ) -> Tensor[(ROWS, COLS), "bf16"]:
         out = tf.empty(Tensor[(ROWS, COLS), "bf16"])
-        with Mesh(("cta",), layout=(CTAS,), names=("block",)) as cta:
-            with Mesh(("thread",), layout=(1 + THREADS // 32, 32), names=("warp", "lane")) as t:
-                with Mesh(t[1:, :], layout=(THREADS,), names=("at",)) as use:
-                    gain = tf.reshard(weight, (PER, THREADS @ use.at, VEC), "rmem")
-                for row in range(cta.block, ROWS, CTAS):
-                    with t[0, :]:
-                        ring = tf.empty(Tensor[(1, COLS), "bf16", Layout((1, COLS)), "smem"], buffers=STAGES)
-                        there = tf.schedule((x[row:row + 1, :], ring), op=T.copy_async_bulk())
-                    with Mesh(t[1:, :], layout=(THREADS,), names=("at",)) as use:
-                        wide = tf.cast(tf.reshard(there, (1, PER, THREADS @ use.at, VEC), "rmem"), "f32")
-                        total = tf.reshard(tf.reduce(tf.square(wide), (1,), True, "sum"), (1, 1))
-                        normed = wide * tf.rsqrt(total * (1.0 / COLS) + EPS) * tf.cast(gain, "f32")
-                        out = tf.insert_slice(out, tf.cast(normed, "bf16"), (row, 0))
+        with Mesh(("cta",), layout=(ROWS,), names=("row",)) as cta:
+            with Mesh(("thread",), layout=(THREADS,), names=("lane",)) as t:
+                held = tf.reshard(x[cta.row:cta.row + 1, :], (1, PER, THREADS @ t.lane, VEC), "rmem")
+                total = tf.reshard(tf.reduce(tf.square(tf.cast(held, "f32")), (1,), True, "sum"), (1, 1))
+                scale = tf.rsqrt(total * (1.0 / COLS) + EPS)
+                strips = tf.reshape(held, (1, PER, STRIP))
+                for strip in range(PER):
+                    at = strip * STRIP
+                    gain = tf.reshard(weight[at:at + STRIP], (THREADS @ t.lane, VEC), "rmem")
+                    normed = tf.cast(strips[:, strip, :], "f32") * scale * tf.cast(gain, "f32")
+                    out = tf.insert_slice(out, tf.cast(normed, "bf16"), (cta.row, at))
         return out

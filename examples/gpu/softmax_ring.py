@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 ROWS, COLS = 8192, 16384
-CTAS, THREADS, VEC, STAGES = 264, 256, 8, 3
+CTAS, THREADS, VEC, STAGES = 132, 512, 8, 3
 PER = COLS // (THREADS * VEC)
 
 

@@ -15,7 +15,7 @@ from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
-from tilefoundry.targets.cuda.host import call, compiler, driver
+from tilefoundry.targets.cuda.host import call, compiler, driver, repeat
 
 
 def test_without_a_driver(monkeypatch):
@@ -46,6 +46,11 @@ def test_nvrtc_compiles_what_nvcc_does(case, tmp_path, monkeypatch):
     assert built.library.read_bytes()[:4] == b"\x7fELF"
     for kernel in built.kernels:
         assert kernel["registers"] > 0 and kernel["spill_bytes"] == 0
+
+
+TENSOR = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
 class Driver:
@@ -106,7 +111,8 @@ def launched(tmp_path, monkeypatch):
         seen.append((list(found.grid), list(found.block), found.stream, found.count, values))
         return 0
 
-    monkeypatch.setattr(driver, "launcher", lambda: launch)
+    kept = LAUNCH(launch)
+    monkeypatch.setattr(driver, "launcher", lambda: kept)
     monkeypatch.setattr(driver, "library", Driver)
     monkeypatch.setattr(driver, "load", lambda image: None)
     monkeypatch.setattr(driver, "function", lambda *given: ctypes.c_void_p(7))
@@ -125,6 +131,67 @@ def test_parameters_of_a_launch(launched):
     # 2 x 4 CTAs of 256 threads, on the caller's stream, not cooperative
     head = ([8, 1, 1], [256, 1, 1], 99, 0)
     assert seen == [(*head, [4096, 8192]), (*head, [4096, 12288])]
+
+
+# Tensors that were launched with before
+
+
+@pytest.fixture
+def again():
+    """A Repeat of two tensors (4, 8) and one launch: torch's own table reads the tensors, of
+    which we say that they are on a device; the stream and the driver's answer are ours."""
+    lib, real = repeat.library(), repeat.exchange()
+    if lib is None or real is None:
+        pytest.skip("needs a C compiler, and torch with DLPack's table")
+    words = (ctypes.c_void_p * 7).from_address(real)  # the last two read a tensor, a stream
+    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(words[5])
+    state = {"stream": 7, "answer": 0, "seen": []}
+
+    def tensor(x, out):
+        status = read(x, out)
+        ctypes.c_int32.from_address(out + 8).value = 2
+        return status
+
+    def stream(kind, device, out):
+        ctypes.c_void_p.from_address(out).value = state["stream"]
+        return 0
+
+    def launch(*words):
+        state["seen"].append(words)
+        return state["answer"]
+
+    kept = TENSOR(tensor), STREAM(stream), LAUNCH(launch)
+    table = (ctypes.c_void_p * 7)(*words)
+    table[5:7] = [ctypes.cast(f, ctypes.c_void_p).value for f in kept[:2]]
+    made = repeat.Repeat(lib, ctypes.addressof(table), kept[2], [(4, 8), (4, 8)], 1)
+    state["kept"] = kept, table
+    return made, state
+
+
+def test_tensors_seen_before_are_launched_at_once(again):
+    made, state = again
+    x, y, z = (torch.zeros(4, 8) for _ in range(3))
+    words = (ctypes.c_void_p * 3)(11, 12, 13)
+    assert made.call(x, y) == repeat.ELSEWHERE
+    made.keep(words, (x, y))
+    assert made.call(x, y) == 0
+    assert made.call(x.view(4, 8), y) == 0
+    assert state["seen"] == [(11, 12, 13, None)] * 2
+    for wrong in (
+        (x, z), (y, x), (x.view(8, 4), y), (x.view(1, 4, 8), y), (x.view(torch.int32), y),
+        (x.view(32)[::1].view(8, 4).T, y), (x, None), (x, y.numpy()), (x, x.half()),
+    ):  # fmt: skip
+        assert made.call(*wrong) == repeat.ELSEWHERE
+    x.t_()
+    assert made.call(x, y) == repeat.ELSEWHERE
+    x.t_()
+    state["stream"] = 8
+    assert made.call(x, y) == repeat.ELSEWHERE
+    state["stream"], state["answer"] = 7, 719
+    assert made.call(x, y) == 719
+    made.forget()
+    assert made.call(x, y) == repeat.ELSEWHERE
+    assert len(state["seen"]) == 3
 
 
 @pytest.mark.parametrize(

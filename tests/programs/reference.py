@@ -58,7 +58,9 @@ def chain(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
 def softmax(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     x = t["x"].double()
     y = torch.softmax(x, -1)
-    depth = (x.amax(-1, keepdim=True) - x) + x.shape[-1] + 8
+    most = x.amax(-1, keepdim=True)
+    # the largest number and the sum's logarithm may be added before they are taken off
+    depth = (most - x) + most.abs() + x.shape[-1] + 24
     return (rounded(y, "bf16", depth * U["f32"] * y),)
 
 
@@ -193,7 +195,7 @@ REFERENCES: Mapping[str, Reference] = {
     "softmax": softmax,
     "softmax_cta": softmax,
     "softmax_ring": softmax,
-    "softmax_grid": softmax,
+    "softmax_split": softmax,
     "rmsnorm": rmsnorm,
     "layernorm": layernorm,
     "row_sum": row_sum,

@@ -12,11 +12,12 @@ from typing import Any
 from tilefoundry.ir.dtype import promote
 from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.cuda.emit.held import count
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, most, reader
 from tilefoundry.targets.cuda.emit.text import converted, literal, wide
-from tilefoundry.tir.program import Issue
+from tilefoundry.tir.program import Issue, View
 
 INFIX = {"add": "+", "sub": "-", "mul": "*"}
 COMPARE = {
@@ -59,6 +60,8 @@ def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     over = k.held(write)
     readers = [reader(k, r, over) for r in issue.reads]
 
+    _again(k, op, issue)
+
     def compute(at: At, turns: Turns) -> tuple[str, str]:
         return _computed(k, op, issue, readers, at, turns)
 
@@ -66,6 +69,18 @@ def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         return _packed(k, op, issue, readers, at, lanes)
 
     assign(k, write, over, compute, packed, most(readers))
+
+
+def _again(k: Kernel, op: str, issue: Issue) -> None:
+    """What a program computes a second time from the same registers is computed again: the
+    compiler would keep the first results, and the author has chosen otherwise."""
+    held = tuple(r.buffer for r in issue.reads if isinstance(r, View) and r.storage == "rmem")
+    key = (op, held)
+    if key in k.computed:
+        for buffer in dict.fromkeys(held):
+            if count(buffer) > 1:
+                k.out.line(f"tf_renew({k.names[buffer]});")
+    k.computed.add(key)
 
 
 def _computed(

@@ -46,7 +46,7 @@ POOL, THREADS, MOST_CTAS = 65536, 2048, 32
 """Of an SM: registers, threads, CTAs."""
 SHARED, RESERVED_SHARED = 233472, 1024
 """Bytes of shared memory of an SM, and what the system takes of each CTA's."""
-SHARE = 0.5
+SHARE = 0.3
 """Of the estimated registers, what a kernel is tried with for the sake of more CTAs: results
 take the places of operands, which the estimate counts beside each other."""
 
@@ -87,6 +87,8 @@ class Kernel(Places):
         self.alive: set[Buffer] = set()
         """Arrays that are declared where the writing stands."""
         self.arrays = Arrays()
+        self.computed: set[object] = set()
+        """Operations on registers that are written already."""
 
     # The function
 

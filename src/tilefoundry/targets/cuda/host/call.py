@@ -1,7 +1,8 @@
 """A compiled program as a callable on torch tensors of one CUDA device.
 
 Launches go to torch's current stream; nothing waits, so calls may be captured in a CUDA
-graph. Parameters of a launch are packed once for each set of addresses.
+graph. Parameters of a launch are packed once for each set of addresses; a call with tensors
+that were packed before goes through ``repeat``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
 from tilefoundry.targets.cuda.host import driver
+from tilefoundry.targets.cuda.host.repeat import ELSEWHERE, Repeat, repeat
 
 ALIGN = 16
 """Bytes that every tensor's address is a multiple of."""
@@ -66,11 +68,16 @@ class Compiled:
         self._functions: dict[int, dict[str, Any]] = {}
         self._work: dict[tuple[int, int], Any] = {}
         self._packed: dict[tuple[int, ...], list[Packed]] = {}
+        self._arrays: dict[tuple[int, ...], Any] = {}
+        """The arguments of the packed launches, as C reads them."""
         import torch
 
         self._checks = [
             (getattr(torch, str(a.dtype.torch)), a.shape) for a in (*self._order, *self._outputs)
         ]
+        self._repeat: Repeat | None = None
+        self._again: Any = None
+        """The repeat's call, once something is kept."""
         self._stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -108,6 +115,12 @@ class Compiled:
         return out
 
     def _run(self, given: Sequence[Any], outs: Sequence[Any]) -> None:
+        if self._again is not None and len(outs) == len(self._outputs):
+            status = self._again(*given, *outs)
+            if not status:
+                return
+            if status != ELSEWHERE:
+                driver.check(status, f"launching {self.built.source.name}")
         tensors = (*given, *outs)
         device, pointers = -1, list[int]()
         try:
@@ -134,6 +147,9 @@ class Compiled:
             status = launch(*x.arguments)
             if status:
                 driver.check(status, f"launching {x.plan.kernel}")
+        if self._repeat is not None:
+            self._repeat.keep(self._arrays[key], tensors)
+            self._again = self._repeat.call
 
     def _prepared(
         self, key: tuple[int, ...], device: int, stream: int, pointers: list[int]
@@ -162,9 +178,17 @@ class Compiled:
             packed = Packed(plan, functions[plan.kernel], [of(w) for w in plan.pointers], stream)
             packed.encode([of(m.where) for m in plan.maps])
             out.append(packed)
+        if self._repeat is None:
+            shapes = [shape for _, shape in self._checks]
+            self._repeat = repeat(driver.launcher(), shapes, len(self._plans))
         if len(self._packed) >= KEPT:
+            if self._repeat is not None:
+                self._repeat.forget()
             self._packed.clear()
+            self._arrays.clear()
         self._packed[key] = out
+        words = [w for x in out for w in x.arguments[:3]]
+        self._arrays[key] = (ctypes.c_void_p * len(words))(*words)
         return out
 
     def _workspace(self, device: int, stream: int) -> int:

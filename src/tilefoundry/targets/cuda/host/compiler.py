@@ -90,7 +90,7 @@ def compiled(source: Source) -> Entry:
         while True:
             spilt = [f"{k.upper()}_RESIDENT" for k, r in _resources(log).items()
                      if r.get("spill_bytes")]  # fmt: skip
-            fewer = {m: wanted[m] - 1 for m in spilt if wanted.get(m, 1) > 1}
+            fewer = {m: wanted[m] * 7 // 8 for m in spilt if wanted.get(m, 1) > 1}
             if not fewer:
                 break
             wanted |= fewer

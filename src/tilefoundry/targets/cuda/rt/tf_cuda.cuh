@@ -397,6 +397,19 @@ TF void tf_hold(uint32_t (&words)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(words[i])::"memory");
 }
 
+// Registers whose further uses are computed from them anew.
+TF void tf_renew(float &word) { asm volatile("" : "+f"(word)); }
+TF void tf_renew(uint32_t &word) { asm volatile("" : "+r"(word)); }
+TF void tf_renew(int &word) { asm volatile("" : "+r"(word)); }
+TF void tf_renew(double &word) { asm volatile("" : "+d"(word)); }
+TF void tf_renew(int64_t &word) { asm volatile("" : "+l"(word)); }
+TF void tf_renew(bool &) {}
+template <class T, int N>
+TF void tf_renew(T (&words)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) tf_renew(words[i]);
+}
+
 // cp.async: BYTES of 4, 8 or 16; nothing is read where `inside` is false, and zeros are written.
 template <int BYTES>
 TF void tf_copy_async(uint32_t to, const void *from) {

@@ -1,12 +1,17 @@
 """Files of tensors and checkpoints: what is read, and what is refused."""
 
 import json
+import pickle
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from process import environment
 from tilefoundry.diag import Refusal
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.files import hold, read_tensor
@@ -112,3 +117,58 @@ def test_checkpoints_that_are_not_there(tmp_path):
     header = b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert "not all there" in code(lambda: checkpoint(str(tmp_path))).says
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(24.0).reshape(2, 3, 4).transpose(0, 2),
+        torch.arange(24)[5:20:3],
+        torch.tensor(7.5),
+        torch.empty(0, 4),
+        torch.arange(6.0).expand(3, 6),
+        torch.nn.Parameter(torch.randn(3)),
+        torch.randn(5).to(torch.float8_e5m2),
+    ],
+    ids=["transposed", "strided", "scalar", "empty", "expanded", "parameter", "untyped"],
+)
+def test_tensors_of_torch_as_they_lie_in_their_storage(tmp_path, tensor):
+    torch.save(tensor, tmp_path / "x.pt")
+    found = read_tensor(str(tmp_path / "x.pt"), "input x", "x")
+    plain = tensor.detach().contiguous()
+    assert found.shape == tuple(plain.shape)
+    assert bytes(found.view) == bytes(plain.reshape(-1).view(torch.uint8).tolist())
+
+
+def test_files_of_torch_that_lie(tmp_path):
+    """A storage that ends before its tensor, a pickle that changes objects, the old format."""
+    whole = tmp_path / "whole.pt"
+    torch.save(torch.arange(8.0), whole)
+    with zipfile.ZipFile(whole) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+
+    def written(**changed):
+        path = tmp_path / "changed.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, changed.get(name.rpartition("/")[2].replace(".", "_"), data))
+        return code(lambda: read_tensor(str(path), "x", "x"))
+
+    assert "beyond its storage" in written(**{"0": b"\0" * 28}).text()
+    state = pickle.dumps({"a": 1})[:-1] + b"b."
+    assert "with a state" in written(data_pkl=state).text()
+    assert "which no plain tensor has" in written(data_pkl=pickle.dumps(print)).text()
+    assert "big-endian" in written(byteorder=b"big").text()
+    torch.save(torch.ones(2), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert "since 1.6" in code(lambda: read_tensor(str(tmp_path / "old.pt"), "x", "x")).text()
+
+
+def test_no_torch_is_loaded_to_read_them(tmp_path):
+    torch.save(torch.ones(2), tmp_path / "x.pt")
+    program = (
+        "import sys; from tilefoundry.judge.files import read_tensor; "
+        f"read_tensor({str(tmp_path / 'x.pt')!r}, 'x', 'x'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(),
+                          capture_output=True, encoding="utf-8")  # fmt: skip
+    assert done.stdout == "False\n", done.stderr

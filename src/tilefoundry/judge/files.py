@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import DTYPES, DType
+from tilefoundry.judge import torchfile
 from tilefoundry.judge.numbers import stored
 from tilefoundry.judge.safetensors import entries
 from tilefoundry.judge.tensor import RawTensor, Shape, spell
 
-BROKEN = (
-    OSError,
-    EOFError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    AttributeError,
-    ImportError,
-    pickle.UnpicklingError,
-)
-"""What torch and numpy raise on a file that is not one of theirs."""
+BROKEN = (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError)
+"""What numpy raises on a file that is not one of its own."""
 NUMPY = {np.dtype(d.torch): d for d in DTYPES.values() if hasattr(np, d.torch or "-")}
 NUMPY[np.dtype(np.bool_)] = DTYPES["bool"]
 
@@ -34,7 +23,7 @@ NUMPY[np.dtype(np.bool_)] = DTYPES["bool"]
 def read_tensor(path: str, what: str, name: str) -> RawTensor:
     """The tensor of a file; ``what`` names its part in messages, ``name`` picks one of several.
 
-    ``.pt`` is read by ``torch.load(weights_only=True)``, which executes nothing.
+    Nothing of a file is executed.
     """
     if not Path(path).is_file():
         _unreadable(path, what, "there is no such file")
@@ -53,22 +42,10 @@ def read_tensor(path: str, what: str, name: str) -> RawTensor:
 
 
 def _from_torch(path: str, what: str) -> RawTensor:
-    import torch
-
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except BROKEN as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        _unreadable(path, what, f"torch.load(weights_only=True) says: {first[:120]}")
-    if not isinstance(found, torch.Tensor):
-        _unreadable(path, what, f"it holds a {type(found).__name__}, not a tensor")
-    names = {
-        getattr(torch, d.torch or ""): d for d in DTYPES.values() if hasattr(torch, d.torch or "-")
-    }
-    if found.dtype not in names or found.layout != torch.strided:
-        _unreadable(path, what, f"it holds a tensor of {found.dtype}, {found.layout}")
-    data = found.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return RawTensor.from_bytes(names[found.dtype], tuple(found.shape), data.data)
+        return RawTensor(*torchfile.read(path))
+    except torchfile.Unreadable as error:
+        _unreadable(path, what, f"{error}; torch.save(tensor, path) writes what is read")
 
 
 def _from_numpy(path: str, what: str) -> RawTensor:

@@ -101,7 +101,7 @@ class Child:
             os.close(err[1])
         for pipe in self.pipes:
             os.set_blocking(pipe, False)
-        self.doing = "starting"
+        self.doing, self.asked = "starting", False
         self.started = time.monotonic()
         with contextlib.suppress(ConnectionError):
             send(self.control, jail)
@@ -112,12 +112,15 @@ class Child:
         return self.finish()
 
     def begin(self, what: str, doing: str, **request: Any) -> None:
-        """Send a request whose answer :meth:`finish` takes.
+        """Send a request whose answer :meth:`finish` takes, or the next request, for nothing.
 
         Files that it names as ``path`` or ``out`` are opened here and given with it: the child
         may write into all but weights.
         """
+        if self.asked:
+            self.finish()
         self.doing = doing
+        self.asked = True
         self.started = time.monotonic()
         self.end.settimeout(max(self.left, 0.001))
         files: list[str] = []
@@ -141,14 +144,19 @@ class Child:
                 os.close(number)
 
     def finish(self) -> dict[str, Any]:
-        """The answer to the request that was sent last."""
-        until = self.started + self.left
+        """The answer to the request that was sent last.
+
+        The child's time runs while it is waited for: not where its answer was there before.
+        """
+        begun = time.monotonic()
+        until = begun + self.left
         try:
             while (answer := self._answer()) is None:
                 self._wait(until)
         except Malformed as broken:
             self.died(f"it sent {broken}")
-        self.left -= time.monotonic() - self.started
+        self.asked = False
+        self.left -= time.monotonic() - begun
         if "refusal" in answer:
             raise self._refusal(answer["refusal"])
         return answer

@@ -20,6 +20,7 @@ from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts, check
 from tilefoundry.judge.about import About, near, sha256
+from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
 from tilefoundry.judge.measure.clock import megahertz, read
 from tilefoundry.judge.measure.device import DevicePlayer
@@ -51,7 +52,7 @@ Predicates = Mapping[str, tuple[Predicate, ...]]
 
 def measure(request: Request) -> Report:
     """Carry out one measurement; refuses whatever would make its figures worthless."""
-    check.require_device(request.check())
+    require_device(request.device)
     cpus = processors(request.threads) if request.device == "cpu" else []
     with tempfile.TemporaryDirectory(prefix="tilefoundry-measure-") as folder:
         session = Session(request, Path(folder), cpus)
@@ -177,7 +178,7 @@ class Session(check.Session):
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         extra = dict.fromkeys(names, threads)
         extra |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": MOST_BYTES}
-        child = Child(role, self._place, self.asked.seconds, self.asked.device, extra,
+        child = Child(role, self.folder, self.asked.seconds, self.asked.device, extra,
                       needed=[self.asked.path])  # fmt: skip
         self.children.append(child)
         return child

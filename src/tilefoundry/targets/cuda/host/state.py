@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
+
+from tilefoundry.diag import Refusal
+from tilefoundry.targets.cuda.host import driver
 
 FIELDS = {
     "name": "name",
@@ -30,3 +34,13 @@ def state(ordinal: int) -> dict[str, str]:
     if done.returncode or len(found) != len(FIELDS):
         return {}
     return {name: word for name, word in zip(FIELDS, found, strict=True) if word != "[N/A]"}
+
+
+def count() -> int:
+    """The devices that the driver has; 0 without a driver."""
+    try:
+        lib = driver.library()
+    except Refusal:
+        return 0
+    found = ctypes.c_int()
+    return found.value if lib.cuDeviceGetCount(ctypes.byref(found)) == 0 else 0

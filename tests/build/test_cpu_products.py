@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from programs.reference import inputs, misses
+from programs.reference import misses
+from programs_cpu.cases import drawn
 from programs_cpu.products import REFERENCES
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
@@ -22,7 +23,6 @@ from tilefoundry.evaluate import evaluate
 from tilefoundry.interpret import POLICIES, run_program
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
-from tilefoundry.ops.base import torch_dtype
 
 PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
 CASES = [
@@ -60,20 +60,6 @@ def constants(name, consts):
     scope = {}
     exec((PROGRAMS / f"{name}.py").read_text().partition("@module")[0], scope)
     return SimpleNamespace(**{**scope, **consts})
-
-
-def drawn(types, seed=0):
-    """Normal floats, and integers over their whole range."""
-    made = inputs({n: t for n, t in types.items() if t.dtype.is_float}, seed)
-    stream = torch.Generator().manual_seed(seed)
-    for name, type in types.items():
-        if not type.dtype.is_float:
-            dtype = torch_dtype(type.dtype)
-            info = torch.iinfo(dtype)
-            made[name] = torch.randint(
-                info.min, info.max + 1, type.shape, generator=stream, dtype=dtype
-            )
-    return made
 
 
 def run(found, model, threads=0):

@@ -28,6 +28,7 @@ from matters import (
     tracked,
 )
 from reading import Trace
+from window_faults import window_faults
 
 from tilefoundry.ir.expr import Expr, FloorDiv, Mod, floordiv, mod, symbols
 from tilefoundry.ir.mesh import Axis, Mesh
@@ -69,6 +70,10 @@ FAMILY = {
     "into-loop": ("sync-deadlock", "sync-barrier", "sync-race"),
     "no-completion": ("sync-barrier",),
     "registers": ("register-plan",),
+    "shift-window": ("device-overlap", "device-unwritten", "view-bounds"),
+    "same-window": ("device-overlap", "device-unwritten"),
+    "drop-load": ("read-unwritten", "sync-registers"),
+    "short-load": ("read-unwritten",),
     "drop-cluster": SYNC,
     "arrive-here": SYNC,
     "load-here": SYNC,
@@ -93,7 +98,7 @@ def faults(func):
     for kind, made in (
         *_drops(func, trace), *_counts(func, trace), *_statements(func, trace),
         *_moves(func, trace), *_groups(func, trace), *_plans(func, trace), *_rings(func, trace),
-        *_clusters(func, trace),
+        *_clusters(func, trace), *window_faults(func, trace),
     ):  # fmt: skip
         assert kind in FAMILY, kind
         yield Fault(kind, *made)
@@ -313,10 +318,10 @@ def _groups(func, trace):
 def _plans(func, trace):
     used = {v.buffer for s in issues(trace) for v in views(s)}
     tma = {v.buffer for s in issues(trace) if s.instr == "copy_async_tensor" for v in views(s)}
-    shared = [b for b in func.buffers if b.storage == "smem" and b in used]
+    shared = [b for b in func.buffers if b.offsets and b in used]
     for b in shared:
         swizzled = b.layout is not None and b.layout.swizzle is not None
-        if swizzled or b in tma:
+        if swizzled or b in tma or b.storage != "smem":
             yield "misaligned", (_place(func, b, 0, b.offsets[0] + 16), b.name)
         if func.barriers:
             at = func.barriers[0].offset // 1024 * 1024
@@ -326,7 +331,7 @@ def _plans(func, trace):
             yield "slots-share", (_place(func, b, b.slots - 1, b.offsets[0]), b.name)
     for a in shared:
         for b in shared:
-            if a is not b and together(trace, a, b):
+            if a is not b and a.storage == b.storage and together(trace, a, b):
                 yield "overlap", (_place(func, a, 0, b.offsets[0]), f"{a.name} on {b.name}")
 
 

@@ -44,7 +44,9 @@ class Trace:
     def __init__(self, func):
         self.func = func
         self.threads = next((t.size for t in func.topologies if t.level == "thread"), 1)
-        outer = [t for t in func.topologies if t.level != "thread"]
+        # lanes go in step: each statement is one event of their core
+        self.inner = ("thread", func.target.levels[-1])
+        outer = [t for t in func.topologies if t.level not in self.inner]
         self.members = {}
         self.order = {}
         self._participants(func.body, tuple(range(self.threads)))
@@ -70,7 +72,7 @@ class Trace:
         env = {}
         for x in _expressions(self.func.body):
             for s in symbols(x):
-                if isinstance(s, Coord) and s.axis.level != "thread":
+                if isinstance(s, Coord) and s.axis.level not in self.inner:
                     a = s.axis
                     env[s] = (block.get(a.level, 0) - a.offset) // a.stride % a.extent
         return env
@@ -78,7 +80,7 @@ class Trace:
     def _run(self, body, block, env, events):
         for stmt in body:
             if isinstance(stmt, With):
-                outer = [x for x in stmt.mesh.levels if x != "thread"]
+                outer = [x for x in stmt.mesh.levels if x not in self.inner]
                 if all(block.get(x, 0) in stmt.mesh.units(x) for x in outer):
                     self._run(stmt.body, block, env, events)
             elif isinstance(stmt, For):

@@ -17,7 +17,7 @@ FAMILIES = {
     "sync-deadlock": "a wait is never satisfied",
     "sync-drain": "an asynchronous operation is still in flight when the kernel ends",
     "sync-participants": "the participants do not fit the instruction",
-    "smem-plan": "the shared-memory plan is wrong",
+    "smem-plan": "the plan of shared memory, or of tile registers, is wrong",
     "smem-capacity": "the shared memory of one CTA does not suffice",
     "view-bounds": "a view leaves its buffer",
     "read-unwritten": "memory or registers are read that nobody has written",

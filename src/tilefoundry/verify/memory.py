@@ -18,12 +18,14 @@ from tilefoundry.verify.state import (
     Knowledge,
     TooLarge,
 )
-from tilefoundry.verify.touch import Box, Touch, apart, meet, separate, within
+from tilefoundry.verify.touch import Box, Touch, apart, meet, separate, within, without
 
 Unit: TypeAlias = tuple[Buffer, int]
 SIZES = (1, WARP, WARPGROUP)
 PAIRS = 2_000_000
 """Pairs of accesses that one run may compare before it is called too large."""
+PARTS = 64
+"""Boxes up to which the rest of a read is followed that nobody has written yet."""
 ADVICE = {
     "sync-race": "hand over by a barrier after the first and before the second",
     "sync-proxy": "fence_proxy by the threads of the first, before they hand over",
@@ -74,6 +76,19 @@ def _cta(access: Access) -> int | None:
     return None if access.knowledge is None else access.knowledge.role.cta
 
 
+def _written(new: Access, filled: set[Box]) -> bool:
+    """All that an access reads lies in what was written; some of it, where it is not known
+    what is read."""
+    if None in new.touch.reach:
+        return any(meet(box, new.box) for box in filled)
+    left = [new.box]
+    for box in filled:
+        left = [part for old in left for part in without(old, box)]
+        if not left or len(left) > PARTS:
+            return True
+    return not left
+
+
 def unwritten(findings: Findings, site: Site, touch: Touch) -> None:
     """Report a read of what nobody has written."""
     findings.add(
@@ -100,7 +115,7 @@ class Memory:
         filled = self.filled.setdefault(unit, set())
         if new.write:
             filled.add(new.box)
-        elif unit[0].storage != "gmem" and not any(meet(box, new.box) for box in filled):
+        elif unit[0].storage != "gmem" and not _written(new, filled):
             # device memory may have been written by another block
             unwritten(self.findings, new.site, new.touch)
         held = self.held.setdefault(unit, [])

@@ -1,4 +1,5 @@
-"""The shared-memory plan: places, alignment, capacity, and which buffers share bytes."""
+"""The plan of shared memory and of register files that instructions address: places,
+alignment, capacity, and which buffers share bytes."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.memory import Unit
 from tilefoundry.verify.roles import UNIT, WARP, WARPGROUP, Layout, inner_levels
 
+SHARED = "smem"
 BARRIER_BYTES = 8
 """PTX ISA, mbarrier: an opaque 64-bit object, 8-byte aligned."""
 NAMED = 16
@@ -24,9 +26,9 @@ def check(layout: Layout, findings: Findings) -> dict[Unit, list[Unit]]:
     """Judge the plan; returns which slots share bytes with which slots of other buffers."""
     func = layout.func
     needs = _alignments(layout)
-    ranges: list[tuple[int, int, Unit]] = []
+    ranges: dict[str, list[tuple[int, int, Unit]]] = {SHARED: []}
     for buffer in func.buffers:
-        if buffer.storage != "smem":
+        if buffer.storage != SHARED and not buffer.offsets:
             continue
         size = slot_bytes(buffer)
         if len(buffer.offsets) != buffer.slots:
@@ -38,10 +40,25 @@ def check(layout: Layout, findings: Findings) -> dict[Unit, list[Unit]]:
                 _say(findings, buffer.name,
                      f"slot {slot} lies at byte {offset}, not a multiple of {unit}",
                      f"place it at a multiple of {unit}")  # fmt: skip
-            ranges.append((offset, offset + size, (buffer, slot)))
+            here = ranges.setdefault(buffer.storage, [])
+            here.append((offset, offset + size, (buffer, slot)))
     bars = [(b.offset, b.offset + BARRIER_BYTES * b.slots, b) for b in func.barriers]
-    _inside(layout, findings, ranges, bars)
-    return _overlaps(findings, ranges, bars)
+    _inside(layout, findings, ranges[SHARED], bars)
+    shared = _overlaps(findings, ranges.pop(SHARED), bars)
+    for storage, pieces in ranges.items():
+        _in_file(layout, findings, storage, pieces)
+        shared |= _overlaps(findings, pieces, [])
+    return shared
+
+
+def _in_file(layout: Layout, findings: Findings, storage: str,
+             pieces: list[tuple[int, int, Unit]]) -> None:  # fmt: skip
+    """Buffers lie in the tiles or rows that there are."""
+    limit = layout.func.target.storages[storage].capacity.value
+    for start, stop, (buffer, _) in pieces:
+        if start < 0 or (limit is not None and stop > limit):
+            _say(findings, buffer.name, f"bytes {start} to {stop} are outside the {limit} of "
+                 f"{storage}", "smaller tiles, or fewer alive at once")  # fmt: skip
 
 
 def slot_bytes(buffer: Buffer) -> int:

@@ -130,6 +130,20 @@ def within(a: Box, b: Box) -> bool:
     return all(y[0] <= x[0] and x[1] <= y[1] for x, y in zip(a, b, strict=True))
 
 
+def without(a: Box, b: Box) -> list[Box]:
+    """``a`` less ``b``, as boxes that are apart."""
+    if not meet(a, b):
+        return [a]
+    out: list[Box] = []
+    for n, ((low, high), (start, stop)) in enumerate(zip(a, b, strict=True)):
+        if low < start:
+            out.append((*a[:n], (low, start - 1), *a[n + 1 :]))
+        if stop < high:
+            out.append((*a[:n], (stop + 1, high), *a[n + 1 :]))
+        a = (*a[:n], (max(low, start), min(high, stop)), *a[n + 1 :])
+    return out
+
+
 # Which threads touch which elements
 
 
@@ -273,4 +287,15 @@ def _shifts(start: Dim, role: Role, size: int) -> dict[int, list[int]] | None:
     return {g: sorted(x - least for x in v) for g, v in values.items()}
 
 
-__all__ = ["Box", "Touch", "apart", "meet", "partner", "same_map", "separate", "touches", "within"]
+__all__ = [
+    "Box",
+    "Touch",
+    "apart",
+    "meet",
+    "partner",
+    "same_map",
+    "separate",
+    "touches",
+    "within",
+    "without",
+]

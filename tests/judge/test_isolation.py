@@ -374,3 +374,17 @@ def test_where_nothing_is_allowed_it_is_said(tmp_path, monkeypatch):
     finally:
         child.close()
     assert degraded == {"processes", "network", "files", "user", "landlock", "calls"}
+
+
+def test_threads_can_be_named(reduced, jailed):
+    """What CUDA does before anything else; in a process that the program starts, too, where
+    processes have a namespace."""
+    one = jailed("""
+def name():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+        return file.write("named")
+import threading
+tried("here", name)
+tried("others", lambda: open(f"/proc/{os.getppid()}/oom_score_adj", "w").write("1000"))
+""")
+    assert one.said["here"] == "5" and one.said["others"] != "4", one.said

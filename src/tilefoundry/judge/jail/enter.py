@@ -77,7 +77,45 @@ def _attempt(record: Record, name: str, how: str, do: Callable[[], Any]) -> bool
 
 
 def _process_namespace() -> None:
-    """New processes see only each other; without privileges by way of a user namespace."""
+    """New processes see only each other; tried in a process of its own before, since a
+    namespace without its own /proc is worse than none, and there is no way back."""
+    _tried(_seen_alone)
+    _alone()
+
+
+def _seen_alone() -> None:
+    _alone()
+    _tried(_own_proc)
+
+
+def _own_proc() -> None:
+    system.unshare(system.NEWNS)
+    system.mount("", "/", "", system.MS_REC | system.MS_PRIVATE)
+    _mount_proc()
+
+
+def _mount_proc() -> None:
+    plain = system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC
+    system.mount("proc", "/proc", "proc", plain)
+
+
+def _tried(do: Callable[[], None]) -> None:
+    """Do something in a process of its own; OSError where it fails there."""
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            do()
+            code = 0
+        except OSError as error:
+            code = error.errno or 1
+        finally:
+            os._exit(code)
+    if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise OSError(code, os.strerror(code))
+
+
+def _alone() -> None:
+    """A namespace of processes; without privileges by way of one of users."""
     if os.geteuid() == 0:
         system.unshare(system.NEWPID)
         return
@@ -146,10 +184,7 @@ def _surroundings(asked: dict[str, Any], record: Record) -> None:
         system.unshare(system.NEWIPC)
     if _attempt(record, "files", "read-only", lambda: system.unshare(system.NEWNS)):
         asked["mounted"] = _attempt(record, "files", "read-only", lambda: _view(asked))
-        plain = system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC
-        if not _attempt(record, "proc", "", lambda: system.mount("proc", "/proc", "proc", plain)):
-            record["processes"] = f"namespace, but others are in /proc: {record['proc']}"
-        del record["proc"]
+        _attempt(record, "processes", "namespace", _mount_proc)
 
 
 def _view(asked: dict[str, Any]) -> None:
@@ -334,7 +369,12 @@ def _give_up(asked: dict[str, Any], record: Record) -> None:
     system.prctl(system.SET_PDEATHSIG, signal.SIGKILL)
     system.prctl(system.SET_NO_NEW_PRIVS, 1)
     hidden = [*asked["hidden"], *([] if asked.get("mounted") else asked["private"])]
-    writable = [*asked["own"], "/dev"]
+    # threads are named in /proc, without which CUDA does not start; of others' it is closed
+    writable = [
+        *asked["own"],
+        "/dev",
+        "/proc" if asked["separate"] or asked["drop"] else "/proc/self",
+    ]
     _attempt(record, "landlock", "read-only files, no signals outside",
              lambda: landlock.restrict(hidden, writable))  # fmt: skip
     spared = [] if asked["separate"] else [

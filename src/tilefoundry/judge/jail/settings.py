@@ -48,7 +48,7 @@ def settings(
         own[0].parent.chmod(0o711)
         for path in own:
             os.chown(path, user, user)
-    unreachable = _unreachable([*_needed(), *needed]) if user else ""
+    unreachable = _unreachable([*_needed(), str(own[0].parent), *needed]) if user else ""
     limits = {
         "CORE": 0,
         "FSIZE": 2 * DISK_BYTES,

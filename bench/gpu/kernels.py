@@ -37,7 +37,7 @@ from tilefoundry.build import build, callable_of
 from tilefoundry.lang.load import load_source
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = (ROOT / "examples" / "gpu", ROOT / "examples")
+PROGRAMS = ROOT / "examples" / "gpu"
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
 SUSTAINED_SECONDS, REPEATS = 0.5, 4
@@ -63,7 +63,7 @@ class Row:
 
 
 def file_of(program: str) -> str:
-    return str(next(p for f in PROGRAMS if (p := f / f"{program}.py").is_file()))
+    return str(PROGRAMS / f"{program}.py")
 
 
 def compiled(program: str, consts: dict[str, object]) -> float:
@@ -182,6 +182,12 @@ ROWS: dict[str, Row] = {
     "gemm_tall": gemm("gemm_halves", 16384, 4096, 4096),
     "gemm_deep": gemm("gemm_halves", 2048, 2048, 16384),
     "gemm_wide": gemm("gemm_halves", 4096, 11008, 4096),
+    "gemm_t": gemm("gemm_halves", 8192, 17408, 5120, True, True, B_ROWS="n"),
+    "gemm_8192_t": gemm("gemm_halves", 8192, 8192, 8192, True, True, B_ROWS="n"),
+    "gemm_4096_t": gemm("gemm_halves", 4096, 4096, 4096, True, True, B_ROWS="n"),
+    "gemm_tall_t": gemm("gemm_halves", 16384, 4096, 4096, True, True, B_ROWS="n"),
+    "gemm_deep_t": gemm("gemm_halves", 2048, 2048, 16384, True, True, B_ROWS="n"),
+    "gemm_wide_t": gemm("gemm_halves", 4096, 11008, 4096, True, True, B_ROWS="n"),
     "gemm_128": gemm("splitk_two_kernels", 128, 7168, 2048, False, BN=64, SPLITS=1),
     "gemm_128_t": gemm("splitk_two_kernels", 128, 7168, 2048, False, True, B_ROWS="n", BN=64,
                        SPLITS=1),

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -100,7 +100,9 @@ def main() -> int:
         return 0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         list(pool.map(built, cases))
-    bad = [line for tool in given.tool or TOOLS for line in watched(tool, cases)]
+    tools = given.tool or list(TOOLS)
+    with ThreadPoolExecutor(len(tools)) as pool:
+        bad = [line for found in pool.map(lambda t: watched(t, cases), tools) for line in found]
     print("\n".join(bad))
     return bool(bad)
 

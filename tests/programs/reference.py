@@ -209,6 +209,7 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_ampere": gemm,
     "gemm_ampere_plain": gemm,
     "gemm_rs": gemm,
+    "gemm_halves": gemm_either_way,
     "gemm_batched": gemm,
     "gemm_epilogue": gemm_epilogue,
     "gemv": gemv,

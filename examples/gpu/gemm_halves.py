@@ -1,11 +1,12 @@
 """A GEMM for the H200: one warp loads, two warpgroups multiply, and one warp of each stores its
-half of the tile, so that loads of the next tile stand behind no store.
-`python bench/gpu/kernels.py gemm_halves` times it against torch."""
+half of the tile, so that loads of the next tile stand behind no store. B_ROWS="n": b is (N, K).
+`python bench/gpu/kernels.py gemm gemm_t` times it against torch."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 M, N, K = 8192, 17408, 5120
+B_ROWS = "k"
 BM, BN, BK = 128, 256, 64
 GM, GN = M // BM, N // BN
 CTAS = 132
@@ -25,7 +26,9 @@ wgmma = T.cuda.sm90.Wgmma(
 )
 class GemmHalves:
     @func
-    def gemm(a: Tensor[(M, K), "bf16"], b: Tensor[(K, N), "bf16"]) -> Tensor[(M, N), "bf16"]:
+    def gemm(
+        a: Tensor[(M, K), "bf16"], b: Tensor[(K, N) if B_ROWS == "k" else (N, K), "bf16"]
+    ) -> Tensor[(M, N), "bf16"]:
         out = tf.empty(Tensor[(M, N), "bf16"])
         with Mesh(("cta",), layout=(CTAS,), names=("at",)) as cta:
             with Mesh(("thread",), layout=(3, 128), names=("group", "lane")) as t:
@@ -62,16 +65,29 @@ class GemmHalves:
                                 buffers=STAGES,
                             )
                             lhs = tf.schedule((a[m : m + BM, k], left), op=T.copy_async_tensor())
-                            right = tf.empty(
-                                Tensor[
-                                    (BK, BN),
-                                    "bf16",
-                                    Layout((64, (4, 64)), (64, (4096, 1))) | Swizzle(3, 4, 3),
-                                    "smem",
-                                ],
-                                buffers=STAGES,
-                            )
-                            rhs = tf.schedule((b[k, n : n + BN], right), op=T.copy_async_tensor())
+                            if B_ROWS == "k":
+                                right = tf.empty(
+                                    Tensor[
+                                        (BK, BN),
+                                        "bf16",
+                                        Layout((64, (4, 64)), (64, (4096, 1))) | Swizzle(3, 4, 3),
+                                        "smem",
+                                    ],
+                                    buffers=STAGES,
+                                )
+                                rhs = tf.schedule((b[k, n : n + BN], right), op=T.copy_async_tensor())
+                            else:
+                                right = tf.empty(
+                                    Tensor[
+                                        (BN, BK),
+                                        "bf16",
+                                        Layout((256, 64), (64, 1)) | Swizzle(3, 4, 3),
+                                        "smem",
+                                    ],
+                                    buffers=STAGES,
+                                )
+                                tall = tf.schedule((b[n : n + BN, k], right), op=T.copy_async_tensor())
+                                rhs = tf.transpose(tall, (1, 0))
                         with Mesh(t[1:3, :], layout=SHAPE, names=NAMES) as use:
                             acc = tf.schedule((acc, lhs, rhs), op=T.tiled_mma(atom=wgmma))
                     with Mesh(t[1:3, :], layout=SHAPE, names=NAMES) as use:

@@ -1,7 +1,7 @@
 """What the verifier and the interpreter catch and accept, and how long the verifier takes.
 
     python bench/verify.py                     all programs and the hand-built GEMMs
-    python bench/verify.py gemm_rs softmax     these programs
+    python bench/verify.py gemm_rs cpu/softmax these programs; cpu/ is before those for CPUs
     python bench/verify.py --write             also keeps the rows as JSON under bench/results/
 
 One line of key=value per program (kernels accepted, milliseconds at full size, faults caught
@@ -40,14 +40,19 @@ from tilefoundry.ops.base import torch_dtype
 from tilefoundry.tir.program import PrimFunc, Program
 from tilefoundry.verify import verify
 
-sys.path += [str(REPOSITORY / "tests" / part) for part in ("tir", "programs")]
+sys.path += [str(REPOSITORY / "tests" / part) for part in ("", "tir", "programs")]
 import sizes  # pyright: ignore[reportMissingImports]
 from faults import FAMILY, faults  # pyright: ignore[reportMissingImports]
 from reference import inputs  # pyright: ignore[reportMissingImports]
 from samples import gemm  # pyright: ignore[reportMissingImports]
 from schedules import schedule  # pyright: ignore[reportMissingImports]
 
+from programs_cpu import cases  # pyright: ignore[reportMissingImports]
+
 REPEATS = 5
+CPU = {f"cpu/{name}": consts for name, consts in cases.SMALL.items()}
+EVALUATE = {**sizes.EVALUATE, **CPU}
+INTERPRET = {**sizes.INTERPRET, **CPU}
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,12 @@ class Row:
     caught: int
 
 
+def path(case: str) -> str:
+    return cases.path(case.removeprefix("cpu/")) if case in CPU else sizes.path(case)
+
+
 def kernels(case: str, consts: dict[str, object]) -> list[PrimFunc]:
-    loaded = load_source(sizes.path(case), None, consts)
+    loaded = load_source(path(case), None, consts)
     return list(lower(loaded.module, loaded.func or "").kernels.values())
 
 
@@ -107,10 +116,10 @@ class Executed:
 
 def executed(case: str) -> Executed:
     """Every fault of every kernel of a program, executed until one schedule shows it."""
-    loaded = load_source(sizes.path(case), None, dict(sizes.INTERPRET[case]))
+    loaded = load_source(path(case), None, dict(INTERPRET[case]))
     program = lower(loaded.module, loaded.func or "")
     params = loaded.module.funcs[loaded.func].params
-    given = inputs({p.name: p.type for p in params})
+    given = (cases.drawn if case in CPU else inputs)({p.name: p.type for p in params})
     right = run_program(program, given).outputs
     put = shown = 0
     for name, kernel in program.kernels.items():
@@ -185,11 +194,11 @@ def main() -> int:
     options = parser.parse_args()
     put, caught = Counter[str](), Counter[str]()
     rows: list[Row] = []
-    for case in options.programs or ["sample", *sizes.EVALUATE]:
+    for case in options.programs or ["sample", *EVALUATE]:
         if case == "sample":
             small, full = samples()
         else:
-            small = kernels(case, dict(sizes.EVALUATE[case]))
+            small = kernels(case, dict(EVALUATE[case]))
             full = kernels(case, {}) if "@" not in case else []
         rows.append(judge(case, small, full, put, caught))
         print(" ".join(f"{k}={v}" for k, v in asdict(rows[-1]).items()), flush=True)
@@ -200,7 +209,7 @@ def main() -> int:
           f"accepted={sum(r.accepted for r in rows)}")  # fmt: skip
     torch.set_num_threads(1)
     runs: list[Executed] = []
-    for case in options.programs or sizes.INTERPRET:
+    for case in options.programs or INTERPRET:
         if case != "sample":
             runs.append(executed(case))
             print(" ".join(f"{k}={v}" for k, v in asdict(runs[-1]).items()), flush=True)

@@ -15,7 +15,7 @@ SMALL: Mapping[str, Mapping[str, object]] = {
     "bmm_gelu": {"B": 2, "M": 14, "K": 8},
     "chain": {"N": 70},
     "conv3x3": {"H": 4, "W": 14, "C": 4, "F": 64},
-    "gemm_amx": {"M": 32},
+    "gemm_amx": {"M": 32, "K": 64, "KC": 32},
     "gemm_avx2": {"M": 48, "N": 32},
     "gemm_avx512": {},
     "gemm_bf16": {"K": 16},

@@ -53,7 +53,8 @@ def _windows(func, trace):
                     known[view.buffer] = _Touched(trace, view.buffer)
                 if known[view.buffer].matters(view, moved):
                     yield "shift-window", (_swap(func, issue, made), where)
-                yield "same-window", (_still(func, coord), where)
+                if known[view.buffer].lost(view, coord):
+                    yield "same-window", (_still(func, coord), where)
 
 
 class _Touched:
@@ -72,6 +73,16 @@ class _Touched:
                         write = n >= len(views(stmt)) - len(stmt.writes)
                         _mark(by[view, write], view, e)
             self.blocks.append(by)
+
+    def lost(self, view, coord):
+        """Units with other coordinates than 0 touch what those at 0 do not."""
+        first, others = (np.zeros(self.size, bool) for _ in range(2))
+        for events, by in zip(self.trace.blocks, self.blocks, strict=True):
+            at = next((e.env[coord] for e in events if view in views(e.stmt)), None)
+            if at is not None:
+                marks = by[view, True]
+                first, others = (first, others | marks) if at else (first | marks, others)
+        return bool((others & ~first).any())
 
     def matters(self, view, moved):
         """Through ``moved`` instead of ``view`` some block reaches outside, touches what

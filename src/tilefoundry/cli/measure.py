@@ -36,6 +36,8 @@ from tilefoundry.judge.stated import PARAMETERS
             "tilefoundry measure softmax.py --against torch --out output --fn rel_l2 --max 4e-3",
             "tilefoundry measure chain.py --against 'torch: (x * x + x) * x' --threads 2 --json",
             "tilefoundry measure twin.py:Twin --against other.py:Twin --dim ctx=512",
+            "tilefoundry measure gemm.py --device cuda --against cublas --out output "
+            "--fn rel_l2 --max 1e-2",
             "tilefoundry measure gemm.py --against numpy --target my.box --out output "
             "--fn rel_l2 --max 1e-5",
         ),
@@ -51,8 +53,8 @@ from tilefoundry.judge.stated import PARAMETERS
 @source_argument
 @out_argument("[REPORT]")
 @click.option("--against", metavar="RIVAL",
-              help="What to compare with: torch, numpy, an expression of either over the "
-                   "parameters (torch: EXPRESSION), or another SOURCE.")  # fmt: skip
+              help="What to compare with: torch, torch.compile, cublas, numpy, an expression of "
+                   "one over the parameters (torch: EXPRESSION), or another SOURCE.")  # fmt: skip
 @click.option("--inputs", default="random", show_default=True, metavar="random|files:A,B",
               help="Where inputs are from; before each call one element changes.")  # fmt: skip
 @click.option("--weights", metavar="random|ckpt:DIR", help="Where weights are from.")

@@ -104,6 +104,14 @@ def test_the_machine_does_what_the_schedule_says(assembled):
 
 
 @needs_nvcc
+def test_what_is_written_twice_is_computed_twice(assembled):
+    """64 numbers a thread and their exponentials, four CTAs of 256 threads to a processor."""
+    _, built = assembled["softmax_cta"]
+    assert "tf_renew(held);" in next(iter(built.source.readable.values()))
+    assert built.kernels[0]["registers"] <= 64
+
+
+@needs_nvcc
 def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path))
     loaded = load_source(path("chain"), None, EVALUATE["chain"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,13 @@ from tilefoundry.emit.c.kernel import Domain, Kernel
 from tilefoundry.emit.c.memory import inside_tests, whole_tests
 from tilefoundry.emit.c.pieces import copy_loops, nearest_last
 from tilefoundry.emit.c.text import bits_of, c_type, converted
-from tilefoundry.ir.expr import Expr
+from tilefoundry.ir.expr import Dim, Expr, IterVar, substitute
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Scalar, View
+
+NEIGHBOURS = 8
+"""Elements next to each other up to which they are written out: the compiler then makes vectors
+of the loop around them, which interleave what lies apart."""
 
 
 def emit_copy(k: Kernel, issue: Issue, mesh: Mesh, call: str = "") -> None:
@@ -54,9 +59,12 @@ def _in_memory(k: Kernel, issue: Issue) -> None:
     parts = copy_loops(write.shape, [v for v in (source, write) if isinstance(v, View)])
     cut = k.over(write.shape, parts)
     order = nearest_last(parts, cut.vars, address(write.buffer, k.element(write, cut.at)))
-    domain = Domain(tuple(parts[n] for n in order), tuple(cut.vars[n] for n in order), cut.at)
+    written = [n for n in order[-1:] if len(order) > 1 and parts[n].extent <= NEIGHBOURS]
+    looped = [n for n in order if n not in written]
+    domain = Domain(tuple(parts[n] for n in looped), tuple(cut.vars[n] for n in looped), cut.at)
+    inside = [(cut.vars[n], parts[n].extent) for n in written]
     with k.out.block(""):
-        for at in k.each(domain, unroll=1):
+        for at in _written_out(k.each(domain, unroll=1), inside):
             tests = inside_tests(k, write, k.element(write, at))
             into = f"{k.names[write.buffer]}[{k.dim(address(write.buffer, k.element(write, at)))}]"
             dtype = c_type(write.dtype)
@@ -72,6 +80,18 @@ def _in_memory(k: Kernel, issue: Issue) -> None:
                 if found:
                     value = f"{found} ? {value} : {bits_of(source.fill or 0, source.dtype)}"
             k.out.line(f"{f'if ({tests}) ' if tests else ''}{into} = {value};")
+
+
+def _written_out(
+    places: Iterable[tuple[Dim, ...]], inside: Sequence[tuple[IterVar, int]]
+) -> Iterator[tuple[Dim, ...]]:
+    """Each place once for each value of the variable ``inside``, if there is one."""
+    for at in places:
+        if not inside:
+            yield at
+        for var, extent in inside:
+            for value in range(extent):
+                yield tuple(substitute(x, {var: value}) for x in at)
 
 
 EMITTERS = {"copy": emit_copy, "fill": emit_copy}

@@ -163,6 +163,7 @@ static void tiles_configured(void) {
     memset(&config, 0, sizeof config);
     config.palette = 1;
     for (int t = 0; t < 8; t++) config.bytes[t] = 64, config.rows[t] = 16;
+    __asm__ volatile("" : : "m"(config)); /* GCC's intrinsic says that it reads 8 bytes */
     _tile_loadconfig(&config);
     _tile_zero(0);
     _tile_zero(1);

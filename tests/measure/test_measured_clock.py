@@ -46,6 +46,36 @@ def test_hidden_work_is_refused(told, wall, cpu, threads, refused):
     assert "the candidate" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("told", "wall", "waited", "refused"),
+    [
+        (0.002, 0.010, 0.0, True),  # its process slept while another one worked
+        (0.002, 0.010, 0.0075, False),  # it stood ready, or the command did
+        (0.010, 0.0122, 0.0, False),  # a neighbour of the virtual machine
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_work_in_another_process_is_refused(told, wall, waited, refused, threads):
+    batches = [Batch((told,), Reading(wall, told, waited))] * 3
+    if not refused:
+        return hold("the candidate", batches, FREE, threads)
+    with pytest.raises(Refusal) as caught:
+        hold("the candidate", batches, FREE, threads)
+    assert caught.value.diags[0].code == "measure-clock"
+
+
+def test_the_time_in_a_processors_queue_is_told():
+    before = read(os.getpid())
+    if before.waited is None:
+        pytest.skip("this system does not tell how long a thread waited")
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.02:
+        pass
+    taken = read(os.getpid()).since(before)
+    # our own thread is counted twice here, as that of the process and as ours
+    assert taken.wall == pytest.approx(taken.cpu + taken.waited / 2, abs=0.01)
+
+
 def test_the_median_batch_counts():
     honest, lie = batch(0.010, 0.010, 0.010), batch(0.002, 0.010, 0.010)
     hold("it", [honest, honest, lie], FREE, 1)

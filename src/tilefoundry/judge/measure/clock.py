@@ -5,6 +5,8 @@ over a socket would add tens of microseconds. That process belongs to the candid
 have replaced its clock; so for each batch the parent reads its own wall clock and the CPU time
 that the kernel charged to the process. Work that is in neither of the process's times is seen
 in both: a parent that is woken late adds wall time only, threads that spin add CPU time only.
+Work of another process that the candidate started is on the wall clock alone; so is a machine
+that is busy, but how long either side stood ready and waited for a processor, the system tells.
 """
 
 from __future__ import annotations
@@ -24,21 +26,33 @@ ALLOWED_PART = 0.05
 """What may be unaccounted for beyond the overhead of an empty batch: of a batch, of a call, and
 the part of all."""
 
+STOLEN_PART = 0.25
+"""What of the calls' time a virtual machine may lose to others without being told."""
+
 GIVING_SECONDS, GIVING_RATE = 5e-3, 1e9
 """Time and bytes per second within which results that are there are written to a file."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Wall time and CPU time (of a process, all its threads) in seconds; CPU time is None
-    where the system does not say."""
+    """Seconds of wall time, of CPU time (of a process, all its threads), and for which that
+    process's main thread and ours stood ready without a processor; None where the system does
+    not say."""
 
     wall: float
     cpu: float | None
+    waited: float | None = None
 
     def since(self, before: Reading) -> Reading:
-        cpu = None if self.cpu is None or before.cpu is None else self.cpu - before.cpu
-        return Reading(self.wall - before.wall, cpu)
+        return Reading(
+            self.wall - before.wall,
+            _less(self.cpu, before.cpu),
+            _less(self.waited, before.waited),
+        )
+
+
+def _less(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
 
 
 def read(pid: int) -> Reading:
@@ -47,7 +61,16 @@ def read(pid: int) -> Reading:
     with contextlib.suppress(OSError, AttributeError):
         # clock_getcpuclockid(3): the complement of the pid above three bits, 2 for CPU time
         cpu = time.clock_gettime((~pid << 3) | 2)
-    return Reading(time.perf_counter(), cpu)
+    waited: float | None = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        waited = sum(_waited(who) for who in (str(pid), "thread-self"))
+    return Reading(time.perf_counter(), cpu, waited)
+
+
+def _waited(who: str) -> float:
+    """Seconds that a main thread stood in a processor's queue (``schedstat``)."""
+    text = Path(f"/proc/{who}/schedstat").read_text(encoding="ascii")
+    return int(text.split()[1]) / 1e9
 
 
 @dataclass(frozen=True)
@@ -60,8 +83,7 @@ class Batch:
     def excess(self) -> Reading:
         """Time on the parent's clocks that is in no call."""
         told = sum(self.times)
-        cpu = None if self.taken.cpu is None else self.taken.cpu - told
-        return Reading(self.taken.wall - told, cpu)
+        return Reading(self.taken.wall - told, _less(self.taken.cpu, told), self.taken.waited)
 
 
 @dataclass(frozen=True)
@@ -100,7 +122,8 @@ def hold(who: str, batches: Sequence[Batch], cost: Overhead, threads: int) -> No
     """Refuse a process whose times leave out what the parent's clocks show.
 
     The median over the batches counts: what is hidden in fewer than half of them does not
-    change a median. With one thread nothing else may run, so that CPU time alone counts.
+    change a median. With one thread nothing else may run, so that its CPU time counts; wall
+    time counts where nobody waited for a processor.
     """
     if not batches:
         return
@@ -114,7 +137,10 @@ def hold(who: str, batches: Sequence[Batch], cost: Overhead, threads: int) -> No
             hidden.append(wall)
             continue
         cpu = left.cpu - usual.cpu - room
-        hidden.append(cpu if threads == 1 else min(wall, cpu))
+        seen = cpu if threads == 1 else min(wall, cpu)
+        if left.waited is not None:
+            seen = max(seen, wall - left.waited - STOLEN_PART * told)
+        hidden.append(seen)
     typical = median(hidden)
     if typical > 0:
         told = median(sum(b.times) for b in batches)

@@ -39,9 +39,10 @@ class Bench:
         self.folder = tempfile.TemporaryDirectory(prefix="tilefoundry-bench-")
         self.children: dict[str, Kept] = {}
 
-    def start(self, role, twin: bool) -> Kept:
-        """The process of a role: the evaluator is withheld in one that runs twins."""
-        key = f"{role} of {'twins' if twin else 'programs'}"
+    def start(self, role, twin: bool, libraries: bool) -> Kept:
+        """The process of a role: the evaluator is withheld in one that runs twins, libraries
+        in one that may not use them."""
+        key = f"{role} of {'twins' if twin else 'programs'}, {libraries}"
         known = self.children.get(key)
         if known is None or not known.alive:
             self._end(key)
@@ -84,6 +85,6 @@ class Shared(Check):
 
     def _start(self, role):
         twin = role == "candidate" and (self.request.selector or "").startswith("Twin")
-        child = self.bench.start(role, twin)
+        child = self.bench.start(role, twin, self.request.libraries or role != "candidate")
         self.children.append(child)
         return child

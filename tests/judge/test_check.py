@@ -149,9 +149,10 @@ def test_random_inputs_at_two_extents_and_two_outputs(folder):
     assert [(r.output, r.dims["n"], r.finding.count) for r in report.rows[:4]] == [
         ("output[0]", 3, 24), ("output[1]", 3, 3), ("output[0]", 5, 40), ("output[1]", 5, 5),
     ]  # fmt: skip
-    classes = ("ordinary", "wide", "integers", "cancelling")
-    assert [turn.values for turn in report.turns[:5]] == ["ordinary", "wide", *classes[::2],
-                                                          "cancelling"]  # fmt: skip
+    classes = ("ordinary", "touched", "wide", "integers", "cancelling")
+    first = [(turn.values, turn.placed) for turn in report.turns if turn.dims["n"] == 3]
+    assert first[:2] == [("ordinary", "plain"), ("touched", "same addresses")]
+    assert sorted(values for values, _ in first) == sorted(["ordinary", *classes])
     nearby = [turn for turn in report.turns if turn.neighbour]
     assert {turn.dims["n"] for turn in nearby}.isdisjoint({3, 5}) and len(nearby) in (1, 2, 3)
     again = ask(selector="Twin.two", out="*", files=None, expected=[], dims={"n": [3, 5]},
@@ -340,7 +341,8 @@ def test_candidates_that_do_not_answer(folder, body, how, word):
     diag = refused("check-candidate-died")
     assert diag.found == how and "running f" in diag.says
     assert word is None or any(note.startswith(word) for note in diag.notes)
-    assert not any("tilefoundry/judge" in note for note in diag.notes)
+    crashed = how.startswith("killed")  # the interpreter prints all frames of a crash
+    assert crashed or not any("tilefoundry/judge" in note for note in diag.notes)
 
 
 def test_a_candidate_that_never_ends(folder):

@@ -37,9 +37,9 @@ def own(files: Iterable[str]) -> list[str]:
 
 def libraries(files: Iterable[str], usual: Iterable[str]) -> list[str]:
     """Libraries that may hold kernels, of packages that a process which only evaluates has
-    not."""
+    not; and numpy."""
     files = list(files)
-    mine, known = set(own(files)), {_package(f) for f in usual}
+    mine, known = set(own(files)), {_package(f) for f in usual} - {"numpy"}
     return sorted(
         f
         for f in files

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilefoundry.diag import Refusal
 from tilefoundry.judge.channel import TYPES, write_outputs
-from tilefoundry.judge.withheld import recorded
+from tilefoundry.judge.withheld import Recorder, recorder
 
 POISON = 0xFF
 """Byte of memory that nobody wrote: NaN in every float that has one, -1 in integers."""
@@ -36,17 +36,17 @@ class Calls:
     def __init__(self) -> None:
         self._held_inputs: dict[str, tuple[Any, Any, Any]] = {}
         """By file: its bytes, the device's copy of all of them, the tensor."""
-        self._results: list[tuple[Any, ...]] = []
-        """Outputs of the last calls, two at most."""
+        self._results: dict[str, tuple[Any, ...]] = {}
+        """Outputs of the ``first`` call of a case, of the ``last``, and of the ``former``."""
 
-    libraries = True
-    """Whether a twin may compute by calling libraries."""
+    recorder: Recorder | None = None
+    """What notes calls of libraries, where a twin may make none."""
 
     def rules(self, libraries: bool) -> dict[str, Any]:
         """What the candidate may do. From now on memory that nobody wrote holds poison: glibc
         fills what it hands out with 0xFE and what it takes back with 0x01."""
-        self.libraries = libraries
-        self._results, self._held_inputs = [], {}
+        self._results, self._held_inputs = {}, {}
+        self.recorder = None if libraries else recorder()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).mallopt(M_PERTURB, 1)
         return {}
@@ -67,39 +67,39 @@ class Calls:
         del former
         tensors = [tensor for _, _, tensor in self._held_inputs.values()]
         self._poison(poison)
-        called: list[str] = []
-        with torch.no_grad():
-            if self.libraries or self.subject is None:
-                found = self._called(tensors)
-            else:
-                with recorded(called):
-                    found = self._called(tensors)
+        with torch.no_grad(), self.recorder() if self.recorder else contextlib.nullcontext():
+            found = self._called(tensors)
             self._settle()
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         del found
-        if called:
-            return {"library": called[0]}
+        if self.recorder and self.recorder.called:
+            return {"library": self.recorder.called.pop(0)}
         answer = self._held(outputs, tensors) if self.subject is not None else {}
         if answer:
             return answer
         self._write(out, outputs)
         self._return_inputs()
         if self.subject is not None:  # the evaluator's may be its inputs
-            self._results = [*self._results[-1:], outputs]
+            self._results.setdefault("first", outputs)
+            if "last" in self._results:
+                self._results["former"] = self._results["last"]
+            self._results["last"] = outputs
         return {}
 
-    def again(self, out: str, former: bool, kept: Sequence[int]) -> dict[str, Any]:
-        """Write the outputs of the last call anew; ``former``: of the call before, which are
-        then spoiled. On a device the inputs, but for those numbered ``kept``, are spoiled
-        before; on a CPU the parent has done so."""
-        if self.device != "cpu" and not former:
+    def again(self, out: str, which: str, kept: Sequence[int]) -> dict[str, Any]:
+        """Write outputs anew: of the ``last`` call; of the ``former``, which are then spoiled; or
+        of the ``first``, with which the case ends. On a device the inputs of the last call, but
+        for those numbered ``kept``, are spoiled before; on a CPU the parent has done so."""
+        if self.device != "cpu" and which == "last":
             for n, (_, buffer, _) in enumerate(self._held_inputs.values()):
                 if n not in kept and buffer is not None:
                     buffer.fill_(POISON)
         self._settle()
-        outputs = self._results[0 if former else -1]
+        outputs = self._results[which]
         self._write(out, outputs)
-        if former:
+        if which == "first":
+            self._results.clear()
+        elif which == "former" and outputs is not self._results["first"]:
             self._spoil(outputs)
         return {}
 
@@ -226,14 +226,13 @@ class Calls:
         return at < inputs and self.manners()["in_place"].get(names[at]) == output
 
     def _write(self, out: str, outputs: Sequence[Any]) -> None:
-        import torch
 
         names = {dtype: name for name, dtype in torch_types().items()}
         types = {dtype.name: dtype for dtype in TYPES}
         rows: list[Any] = []
         for value in outputs:
             flat = value.detach().cpu().contiguous().reshape(-1)
-            data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
+            data = bytes_of(flat) if flat.numel() else b""
             rows.append((types[names[value.dtype]], tuple(value.shape), data))
         with self.open(out, "r+b") as file:
             write_outputs(file, rows)
@@ -253,7 +252,13 @@ class Calls:
         """Write a device's inputs, and what lies around them, back over their files."""
         for data, buffer, _ in self._held_inputs.values():
             if buffer is not None:
-                data[:] = buffer.cpu().numpy().tobytes()
+                data[:] = bytes_of(buffer.cpu())
+
+
+def bytes_of(tensor: Any) -> memoryview:
+    """The bytes of a contiguous tensor on the CPU, while the tensor lives."""
+    kind = ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
+    return memoryview(kind.from_address(tensor.data_ptr())).cast("B")
 
 
 def _wide(tensor: Any) -> Any:

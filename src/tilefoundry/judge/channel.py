@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tilefoundry.ir.dtype import DTYPES, DType
-from tilefoundry.judge.tensor import RawTensor, Shape, size
 from tilefoundry.judge.wire import Malformed
+
+if TYPE_CHECKING:
+    from tilefoundry.judge.tensor import RawTensor
 
 MAGIC = b"TFOUT001"
 COUNT = struct.Struct("<8sI")
@@ -24,7 +26,7 @@ TYPES: Sequence[DType] = tuple(DTYPES.values())
 
 
 def write_outputs(
-    file: BinaryIO, tensors: Sequence[tuple[DType, Shape, bytes | memoryview]]
+    file: BinaryIO, tensors: Sequence[tuple[DType, tuple[int, ...], bytes | memoryview]]
 ) -> None:
     """Write tensors in the form that :func:`read_outputs` reads."""
     file.write(COUNT.pack(MAGIC, len(tensors)))
@@ -37,6 +39,8 @@ def write_outputs(
 
 def read_outputs(file: BinaryIO) -> list[RawTensor]:
     """The tensors of an output file; :class:`Malformed` where it is not whole."""
+    from tilefoundry.judge.tensor import RawTensor, size  # numpy, which a child may have to lack
+
     left = os.fstat(file.fileno()).st_size
     file.seek(0)
 

@@ -22,15 +22,18 @@ from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, reference_record, sha256
 from tilefoundry.judge.case import Case, Judged
+from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.draw import Values, stream
 from tilefoundry.judge.files import hold, read_tensor
 from tilefoundry.judge.inputs import (
     Drawn,
+    Turn,
     classes,
     coarse_inputs,
     neighbours,
     random_inputs,
     shuffled_inputs,
+    touched_inputs,
     turns,
 )
 from tilefoundry.judge.process import Child, Role
@@ -46,7 +49,7 @@ from tilefoundry.judge.wire import Malformed
 
 def check(request: Request) -> Report:
     """Carry out one check; refuses whatever keeps it from a verdict."""
-    require_device(request)
+    require_device(request.device)
     with tempfile.TemporaryDirectory(prefix="tilefoundry-check-") as folder:
         session = Check(request, Path(folder))
         try:
@@ -55,17 +58,6 @@ def check(request: Request) -> Report:
             session.children[-1].died(f"it sent {broken}")
         finally:
             session.close()
-
-
-def require_device(request: Request) -> None:
-    """Refuse a device that torch does not have here."""
-    if request.device == "cpu":
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        why = "this torch is built for CPUs" if torch.version.cuda is None else "torch finds none"
-        refuse("check-device", None, device=request.device, why=why)
 
 
 class Session:
@@ -200,6 +192,8 @@ class Check(Session):
         files = None if request.files is None else named_files(request.files, signature)
         cases = [(dims, False) for dims in self._cases(signature, files, given)]
         self._hold_expected(signature, len(cases))
+        if not about.twin:  # it imports torch while its predicates are tried
+            candidate.begin("warm", "starting torch")
         if about.twin and files is None and not request.only and not form:
             rng = stream(self.seed, "neighbours")
             cases += [(d, True) for d in neighbours(rng, signature, [d for d, _ in cases])]
@@ -289,6 +283,9 @@ class Check(Session):
         if files is not None and self.reference is not None:
             held_out = shuffled_inputs(self.seed, (kept or draws)[0].inputs)
             draws = [*draws, *([held_out] if held_out is not None else [])]
+        if self.stops and not near_by and not self.request.lowered and draws:
+            touched = touched_inputs(self.seed, draws[0].inputs)
+            draws[1:1] = [touched] if touched is not None else []
         for draw in draws:
             found = self._wanted(draw, dims, near_by, judged)
             if found is not None:
@@ -329,9 +326,10 @@ class Check(Session):
     def _to_screen(self, judged: Judged, case: Case) -> dict[str, list[Draw]]:
         """What predicates are tried on: the sets that bounds were stated for, and the next."""
         others: list[dict[str, Sequence[RawTensor]]] = [{} for _ in case.draws]
-        if len(case.draws) > 1 and case.draws[1].values != "shuffled":
-            others[0]["the result on other inputs"] = case.wanted[1]
-            others[1]["the result on other inputs"] = case.wanted[0]
+        wide = next((n for n, draw in enumerate(case.draws) if draw.values == "wide"), None)
+        if wide is not None:
+            others[0]["the result on other inputs"] = case.wanted[wide]
+            others[wide]["the result on other inputs"] = case.wanted[0]
         coarse = coarse_inputs(case.draws[0].inputs)
         if coarse is not None and self.reference is not None and not self.request.expected:
             name = "the result on inputs rounded to the 8 bits of bf16 (f64: to f32)"
@@ -341,7 +339,7 @@ class Check(Session):
             found[name] = [
                 Draw(case.wanted[at][n], draw.inputs, {k: v[n] for k, v in others[at].items()})
                 for at, draw in enumerate(case.draws)
-                if draw.strict or (at == 1 and draw.values != "shuffled")
+                if at in (0, wide)
             ]
         return found
 
@@ -350,18 +348,18 @@ class Check(Session):
         if case.neighbour:
             extents = " ".join(f"{name}={value}" for name, value in case.dims.items())
             candidate.where = f" at {extents}, which the open extents allow"
-        if self.request.lowered or not self.stops:
-            planned = turns(case.draws, False)[: len(case.draws)]
-        elif case.neighbour:
-            planned = turns(case.draws, False)[:1]
+        if self.request.lowered or not self.stops or case.neighbour:
+            planned = [Turn(n) for n in range(len(case.draws))]
         else:
-            planned = turns(case.draws, self.request.views)
+            rng = stream(self.seed, "turns", sorted(case.dims.items()))
+            planned = turns(rng, case.draws, self.request.views)
         for turn in planned:
             poison = [output.nbytes for output in case.wanted[turn.draw]]
             inputs = case.draws[turn.draw].inputs
             got = candidate.run(inputs, poison, turn.arrangement, turn.same)
             candidate.hold_outputs(got, case.dims)
             case.take(turn, got)
+        candidate.end()
         if self.stops:
             self.candidate.stop()
 

@@ -7,6 +7,7 @@ the parent.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import os
 import socket
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import tilefoundry
 from tilefoundry.diag import Diag, Refusal, refuse
-from tilefoundry.judge.call import Calls
+from tilefoundry.judge.call import Calls, bytes_of
 from tilefoundry.judge.measure.stage import Stage
 from tilefoundry.judge.wire import receive, send
 from tilefoundry.judge.withheld import withhold
@@ -29,6 +30,7 @@ OURS = str(Path(tilefoundry.__file__).parent)
 def main(end: socket.socket, isolation: Mapping[str, str]) -> None:
     """Say what protections hold, then serve requests until the parent closes its end."""
     sys.excepthook = _last_words
+    faulthandler.enable()
     program = Program()
     send(end, {"isolation": dict(isolation)})
     given: list[int] = []
@@ -162,9 +164,7 @@ class Program(Calls, Stage):
 
 
 def _digest(tensor: Any) -> str:
-    import torch
-
     if not tensor.numel():
         return ""
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(flat.numpy().data, digest_size=16).hexdigest()
+    flat = tensor.detach().cpu().contiguous()
+    return hashlib.blake2b(bytes_of(flat), digest_size=16).hexdigest()

@@ -15,15 +15,15 @@ from tilefoundry.judge.numbers import coarsened
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
 
-STRICT = ("ordinary", "given")
+STRICT = ("ordinary", "given", "touched")
 """Sets on which bounds hold as stated; on the others an error is also compared with that which
 the reference itself has against float64."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A set of inputs: drawn, of one of the classes of ``draw``; ``given`` by files; or those
-    ``shuffled``."""
+    """A set of inputs: drawn, of one of the classes of ``draw``; ``given`` by files, or those
+    ``shuffled``; or the first set with one element ``touched``."""
 
     values: str
     inputs: Mapping[str, RawTensor]
@@ -83,17 +83,33 @@ def coarse_inputs(given: Mapping[str, RawTensor]) -> dict[str, RawTensor] | None
     return made if changed else None
 
 
-def turns(draws: Sequence[Drawn], views: bool) -> list[Turn]:
-    """The calls of one case.
+def touched_inputs(seed: int, first: Mapping[str, RawTensor]) -> Drawn | None:
+    """The inputs with one element replaced by another one's value: any value that may stand in
+    a tensor may stand there. None where no float tensor has two values."""
+    rng = stream(seed, "touched")
+    names = [n for n, t in first.items() if t.dtype.is_float and t.count > 1]
+    for name in rng.permutation(names) if names else ():
+        tensor = first[str(name)]
+        to, source = (int(n) for n in rng.choice(tensor.count, 2, replace=False))
+        if tensor.flat[to] != tensor.flat[source]:
+            flat = tensor.flat.copy()
+            flat[to] = flat[source]
+            return Drawn("touched", {**first, name: RawTensor(tensor.dtype, tensor.shape, flat)})
+    return None
 
-    The first set comes once more after the second, at other addresses: an answer kept by
-    address, shape or order is wrong then. With ``views`` inputs are not contiguous and not
-    aligned, too.
+
+def turns(rng: np.random.Generator, draws: Sequence[Drawn], views: bool) -> list[Turn]:
+    """The calls of one case, in an order that nobody foresees but for its beginning.
+
+    The second set comes at the addresses of the first, and the first once more at others: an
+    answer kept by address, shape or order is wrong then. With ``views`` inputs are not
+    contiguous and not aligned, too.
     """
     if len(draws) == 1:
         made = [Turn(0), Turn(0)]
     else:
-        made = [Turn(0), Turn(1, same=True), Turn(0), *(Turn(n) for n in range(2, len(draws)))]
+        rest = [Turn(0), *(Turn(n) for n in range(2, len(draws)))]
+        made = [Turn(0), Turn(1, same=True), *(rest[n] for n in rng.permutation(len(rest)))]
     if views:
         spread: list[Arrangement] = ["offset", "padded", "strided", "transposed"]
         made += [Turn(n % len(draws), arrangement) for n, arrangement in enumerate(spread)]

@@ -19,7 +19,6 @@ from tilefoundry.judge.tensor import RawTensor, spell
 from tilefoundry.judge.weights import Weights
 from tilefoundry.judge.wire import Malformed
 
-
 LATER = (
     "after the call returned and its inputs were overwritten",
     "return tensors of their own that are complete when the call returns",
@@ -76,6 +75,8 @@ class Runner:
         self.last: list[tuple[str, BinaryIO, Image]] = []
         """Path, open file and contents of each input of the last call."""
         self.former: list[RawTensor] = []
+        self.first: list[RawTensor] = []
+        """Outputs of the last call, and of the first of the case."""
         self.where = ""
         """Said after what the child is doing: at which extents, where nobody named them."""
         answer = child.ask("prepare", "taking its weights", weights=weights.places, device=device)
@@ -116,6 +117,7 @@ class Runner:
         if held is not self.last:
             self.close()
         self.last, self.former = held, found
+        self.first = self.first or found
         if not self.manners.watched:
             self.close()
         return found
@@ -259,12 +261,22 @@ class Runner:
             if n not in kept:
                 _overwrite(file, image.spoiled())
         doing = "copying its outputs once more"
-        later, _ = self._outputs("again", doing, former=False, kept=kept)
+        later, _ = self._outputs("again", doing, which="last", kept=kept)
         self._hold_same(found, later, *LATER)
         if self.former:
-            later, _ = self._outputs("again", doing, former=True, kept=kept)
-            if not self.manners.static and not self.manners.in_place:
-                self._hold_same(self.former, later, *CALLED_AGAIN)
+            later, _ = self._outputs("again", doing, which="former", kept=kept)
+            self._hold_kept(self.former, later)
+
+    def end(self) -> None:
+        """End a case: refuse a first result that a later call changed."""
+        if self.first and self.manners.watched:
+            later, _ = self._outputs("again", "copying its first outputs", which="first", kept=[])
+            self._hold_kept(self.first, later)
+        self.first, self.former = [], []
+
+    def _hold_kept(self, before: Sequence[RawTensor], after: Sequence[RawTensor] | None) -> None:
+        if not self.manners.static and not self.manners.in_place:
+            self._hold_same(before, after, *CALLED_AGAIN)
 
     def _hold_same(
         self, before: Sequence[RawTensor], after: Sequence[RawTensor] | None, when: str, fix: str

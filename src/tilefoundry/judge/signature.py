@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilefoundry.diag import refuse
 from tilefoundry.evaluate import checkpoint_names
@@ -21,8 +21,10 @@ from tilefoundry.ir.node import CALL, PARAM, Node, nodes
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.judge.extent import Extent, extent, names
-from tilefoundry.judge.tensor import Shape
 from tilefoundry.judge.wire import Malformed
+
+if TYPE_CHECKING:  # numpy, which a child may have to lack
+    from tilefoundry.judge.tensor import Shape
 
 INDEXING: Mapping[str, tuple[str, int, str | int]] = {
     "index_select": ("index", 0, "dim"),

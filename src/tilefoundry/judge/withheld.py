@@ -9,9 +9,13 @@ What the parent sees of it from outside (``artefacts``) it cannot hide.
 from __future__ import annotations
 
 import sys
+import threading
 import types
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
@@ -60,25 +64,70 @@ class _Withheld(types.ModuleType):
         refuse("check-evaluator-called", None)
 
 
-@contextmanager
-def recorded(called: list[str]) -> Iterator[None]:
-    """Note the operations of torch that compute, and arrays that numpy is given."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
+class Recorder:
+    """Notes the operations of torch that compute, on every thread of the candidate's.
 
-    class Operations(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
-            name = func.overloadpacket.__name__
-            if func.namespace != "aten" or name not in MOVES:
-                called.append(f"torch's {func.overloadpacket}")
-            return func(*args, **(kwargs or {}))
+    Made before the candidate is loaded: a thread that it starts is recorded from its first step.
+    numpy is not there at all.
+    """
 
-    class Arrays(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
-            name = getattr(func, "__name__", "")
-            if name in ("numpy", "__array__", "tolist"):
-                called.append(f"{name} of a tensor")
-            return func(*args, **(kwargs or {}))
+    def __init__(self) -> None:
+        from torch.utils._python_dispatch import TorchDispatchMode
 
-    with Operations(), Arrays():
-        yield
+        called = self.called = []
+
+        class Operations(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                return False  # else torch imports its compiler, which does not do without numpy
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+                if func.namespace != "aten" or func.overloadpacket.__name__ not in MOVES:
+                    called.append(f"torch's {func.overloadpacket}")
+                return func(*args, **(kwargs or {}))
+
+        self._mode = Operations
+        threading.setprofile(self._begin)
+
+    called: list[str]
+
+    def _begin(self, *_: Any) -> None:
+        """The first step of a thread: from here on its operations are seen."""
+        sys.setprofile(None)
+        self._mode().__enter__()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Operations of the calling thread are noted."""
+        with self._mode():
+            yield
+
+
+class _Absent(MetaPathFinder):
+    """numpy is a library, and what it computes cannot be seen. Packages that do without it find
+    it missing; who imports it otherwise is refused."""
+
+    homes: tuple[str, ...] = ("",)
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname.partition(".")[0] != "numpy":
+            return
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if not frame.f_code.co_filename.startswith(self.homes):
+            refuse("check-library-called", None, what="numpy")
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+
+def recorder() -> Recorder:
+    """Withhold numpy, which torch goes on without; then record what torch is asked."""
+    absent = _Absent()
+    sys.meta_path.insert(0, absent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        torch.empty(1)[0]  # torch looks for numpy once, at the first index
+    absent.homes = (str(Path(torch.__file__).parents[1]), sys.base_prefix)
+    return Recorder()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from judge.cheats.attacks import ATTACKS
 from judge.cheats.catalogue import TWINS
 from judge.cheats.twins import judged, write_program
 from judge.shared import Bench
 
-SHARED = [twin for twin in TWINS if not twin.alone]
+SHARED = [twin for twin in (*TWINS, *ATTACKS) if not twin.alone]
+ALONE = ("patched_judge", "reference_edited", "from_a_copy_of_it")
+"""Of those that need processes of their own, one of each kind; bench/judge.py has all."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,8 @@ def bench():
 
 
 def test_names_are_of_one_twin_each():
-    assert len({twin.name for twin in TWINS}) == len(TWINS)
+    everyone = [twin.name for twin in (*TWINS, *ATTACKS)]
+    assert len(set(everyone)) == len(everyone)
 
 
 @pytest.mark.parametrize("twin", [t for t in SHARED if not t.honest], ids=lambda t: t.name)
@@ -37,3 +41,8 @@ def test_cheats_are_caught(twin, folder, bench):
 @pytest.mark.parametrize("twin", [t for t in SHARED if t.honest], ids=lambda t: t.name)
 def test_honest_twins_pass(twin, folder, bench):
     assert judged(twin, folder, bench) == "agrees"
+
+
+@pytest.mark.parametrize("twin", [t for t in TWINS if t.name in ALONE], ids=lambda t: t.name)
+def test_cheats_that_harm_their_process(twin, folder):
+    assert judged(twin, folder) in twin.verdicts

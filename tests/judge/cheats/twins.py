@@ -61,7 +61,6 @@ HONEST = {
 HEAD = """
 import ctypes, gc, glob, os, subprocess, sys, tempfile, threading, time
 
-import numpy as np
 import torch
 from program import Program
 

@@ -1,11 +1,13 @@
 """``target probe``: from the program's lines and the system's files to a valid document."""
 
 import os
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from tilefoundry.build import compiler, probe
+from tilefoundry.build.machine import features
 from tilefoundry.build.probe import Cache, Machine, Probe, Sample
 from tilefoundry.diag import Refusal
 from tilefoundry.targets.document import read_document
@@ -147,6 +149,36 @@ def refused():
 
 MADE = 'case "$*" in *--version*) echo cc 1;; *) printf "#!/bin/sh\\n%s\\n" "{}" > tf_probe;'
 MADE += " chmod +x tf_probe;; esac"
+
+
+def test_the_program_measures_what_this_processor_has():
+    """Every figure of the real program, with memories of two sizes that fit its caches."""
+    path, version = compiler.compiler()
+    made = probe._compiled(path, version)
+    words = ["0", "1", "l1", "1", str(16 * KB), "dram", "0", str(MB)]
+    done = subprocess.run([str(made), *words], capture_output=True, text=True, check=True)
+    found = {(s.kind, s.name): s.best for s in probe.samples(done.stdout)}
+    assert len(found) == len(done.stdout.splitlines())
+    kinds = {("clock", "core"), ("fma", "f32"), ("fma", "f64")}
+    kinds |= {(k, m) for m in ("l1", "dram") for k in ("read", "copy", "move")}
+    assert kinds | {("pages", "dram")} <= found.keys() and ("pages", "l1") not in found
+    has = features() or set()
+    for kind, name, feature in [
+        ("stream", "dram", "sse2"), ("dot", "bf16", "avx512_bf16"), ("dot", "i8", "avx512_vnni"),
+        ("tile", "bf16", "amx_bf16"), ("tile", "i8", "amx_int8"),
+    ]:  # fmt: skip
+        assert (kind, name) not in found or feature in has, (kind, name)
+    assert (("stream", "dram") in found) == ("sse2" in has) and ("stream", "l1") not in found
+    # no processor multiplies or moves slower than this, or faster
+    assert 1e8 < found["clock", "core"] < 1e10 and all(1e7 < v < 1e15 for v in found.values())
+
+
+def test_the_best_copy_is_the_bandwidth_and_says_which(measured):
+    more = probe.samples("stream dram 2 4e10\npages dram 2 3e10\n")
+    text = probe.document("my.box", replace(measured, samples=(*measured.samples, *more)))
+    facts = Target(read_document(text, "box.toml", family_of, architecture_of))
+    assert facts.bandwidth("gmem").value == facts.copy_bandwidth("gmem").value == 4e10
+    assert "past the caches" in facts.fact("memory.dram.copy_bandwidth").conditions
 
 
 def test_a_program_that_fails(compilers):

@@ -33,7 +33,13 @@ FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-march=native", "-ffp-contract=fast",
 SYSFS = Path("/sys/devices/system/cpu")
 DRAM_BYTES = 1 << 27
 PROBE_SECONDS = 300
-LINE = re.compile(r"(clock|fma|dot|tile|read|copy|move) ([a-z0-9]+) (\d+) (\S+)")
+COPIES = {
+    "copy": "a copy by vectors", "move": "the library's copy",
+    "stream": "a copy past the caches, pages side by side",
+}  # fmt: skip
+ACCESSES = {"read": "reads", "pages": "reads of pages side by side", **COPIES}
+"""Kinds of figures in bytes/s, in words."""
+LINE = re.compile(r"(clock|fma|dot|tile|read|pages|copy|move|stream) ([a-z0-9]+) (\d+) (\S+)")
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Sample:
     def unit(self) -> str:
         if self.kind == "clock":
             return "Hz"
-        if self.kind in ("read", "copy", "move"):
+        if self.kind in ACCESSES:
             return "byte/s"
         return "op/s" if self.name == "i8" else "flop/s"
 
@@ -292,7 +298,8 @@ def document(id: str, probe: Probe) -> str:
         found = probe.most(("dot", "tile"), dtype)
         if found is not None:
             what = "tile products" if found.kind == "tile" else "vector dot products"
-            lines += told.best(f"peak.matrix.{dtype}", found, f"{what} in registers")
+            what += " in registers, of small or zero operands: others may take more power"
+            lines += told.best(f"peak.matrix.{dtype}", found, what)
     return "\n".join(lines) + "\n"
 
 
@@ -325,16 +332,15 @@ class _Told:
 
     def bandwidth(self, memory: str) -> list[str]:
         """The most that any access reached, and the most that a copy did."""
-        any = self.probe.most(("read", "copy", "move"), memory)
-        copied = self.probe.most(("copy", "move"), memory)
+        any = self.probe.most(tuple(ACCESSES), memory)
+        copied = self.probe.most(tuple(COPIES), memory)
         at = f"memory.{memory}"
         if any is None or copied is None:
             return self.unknown(f"{at}.bandwidth", "a thread's part is no larger than its caches")
-        words = {"read": "reads", "copy": "a copy by vectors", "move": "the library's copy"}
         return [
-            *self.best(f"{at}.bandwidth", any, f"{words[any.kind]}, all processors together"),
+            *self.best(f"{at}.bandwidth", any, f"{ACCESSES[any.kind]}, all processors together"),
             *self.best(f"{at}.copy_bandwidth", copied,
-                       f"{words[copied.kind]}, read and written bytes counted"),
+                       f"{COPIES[copied.kind]}, read and written bytes counted"),
         ]  # fmt: skip
 
     def unknown(self, path: str, why: str) -> list[str]:

@@ -4,12 +4,12 @@
  *
  * CPUS: processor numbers joined by commas, one thread on each of the first n of them; MEMORY:
  * a name; OWN: 1 if each processor has its own; BYTES that each thread reads, half of them source
- * and half of them destination of a copy. One line for each figure on stdout:
+ * and half of them destination of a copy; the last one lies behind all caches. One line for each figure on stdout:
  *
  *     KIND NAME THREADS VALUE
  *
- * clock in Hz; read and copy in bytes/s (a copy counts what it reads and what it writes);
- * fma in flop/s, dot and tile in op/s: a multiply-add counts two.
+ * clock in Hz; read and pages (reads), copy, move and stream (copies) in bytes/s (a copy counts
+ * what it reads and what it writes); fma in flop/s, dot and tile in op/s: a multiply-add counts two.
  */
 #define _GNU_SOURCE
 #include <omp.h>
@@ -247,6 +247,49 @@ static double move_work(long times) {
     return 2.0 * (size / 2);
 }
 
+/* SIDE pages side by side: each has a prefetcher of its own. */
+#define PAGE 4096
+#define SIDE 4
+static double pages_work(long times) {
+    const char *from = buffers[omp_get_thread_num()];
+    size_t n = size / (SIDE * PAGE) * (SIDE * PAGE);
+    vec x[SIDE][2];
+    memset(x, 0, sizeof x);
+    for (long i = 0; i < times; i++) {
+        for (size_t b = 0; b < n; b += SIDE * PAGE)
+            for (size_t j = b; j < b + PAGE; j += 2 * sizeof(vec))
+                for (int p = 0; p < SIDE; p++)
+                    for (int v = 0; v < 2; v++)
+                        x[p][v] |= *(const vec *)(from + j + p * PAGE + v * sizeof(vec));
+        __asm__ volatile("" ::: "memory");
+    }
+    __asm__ volatile("" : : "m"(x));
+    return (double)n;
+}
+
+/* The same copied, by stores past the caches: the destination is not read first. */
+#if defined(__AVX512F__)
+#define PAST(p, v) _mm512_stream_si512((void *)(p), (__m512i)(v))
+#elif defined(__AVX2__)
+#define PAST(p, v) _mm256_stream_si256((void *)(p), (__m256i)(v))
+#elif defined(__x86_64__)
+#define PAST(p, v) _mm_stream_si128((void *)(p), (__m128i)(v))
+#endif
+#if defined(PAST)
+static double stream_work(long times) {
+    const char *from = buffers[omp_get_thread_num()];
+    size_t n = size / 2 / (SIDE * PAGE) * (SIDE * PAGE);
+    char *to = (char *)from + n;
+    for (long i = 0; i < times; i++) {
+        for (size_t b = 0; b < n; b += SIDE * PAGE)
+            for (size_t j = b; j < b + PAGE; j += sizeof(vec))
+                for (int p = 0; p < SIDE; p++) PAST(to + j + p * PAGE, *(const vec *)(from + j + p * PAGE));
+        _mm_sfence();
+    }
+    return 2.0 * n;
+}
+#endif
+
 typedef double work(long times);
 
 static double thread_seconds(void) {
@@ -347,6 +390,10 @@ int main(int argc, char **argv) {
                 measure("read", argv[a], read_work, t, 1, own);
                 measure("copy", argv[a], copy_work, t, 1, own);
                 measure("move", argv[a], move_work, t, 1, own);
+                if (!own) measure("pages", argv[a], pages_work, t, 1, own);
+#if defined(PAST)
+                if (a + 5 >= argc) measure("stream", argv[a], stream_work, t, 1, own);
+#endif
             }
             for (int me = 0; me < t; me++) free(buffers[me]);
         }

@@ -172,3 +172,12 @@ def test_no_torch_is_loaded_to_read_them(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], env=environment(),
                           capture_output=True, encoding="utf-8")  # fmt: skip
     assert done.stdout == "False\n", done.stderr
+
+
+def test_the_bytes_of_a_tensor_outlive_its_names():
+    torch = pytest.importorskip("torch")
+    from tilefoundry.judge.call import bytes_of
+
+    views = [bytes_of(torch.full((1 << 16,), n, dtype=torch.uint8)) for n in range(32)]
+    junk = [torch.zeros(1 << 16, dtype=torch.uint8) for _ in range(64)]
+    assert all(set(v) == {n} for n, v in enumerate(views)) and len(junk) == 64

@@ -256,9 +256,11 @@ class Calls:
 
 
 def bytes_of(tensor: Any) -> memoryview:
-    """The bytes of a contiguous tensor on the CPU, while the tensor lives."""
+    """The bytes of a contiguous tensor on the CPU; they keep the tensor alive."""
     kind = ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
-    return memoryview(kind.from_address(tensor.data_ptr())).cast("B")
+    memory: Any = kind.from_address(tensor.data_ptr())
+    memory.tensor = tensor
+    return memoryview(memory).cast("B")
 
 
 def _wide(tensor: Any) -> Any:

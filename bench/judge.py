@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "src")]  # without this folder: it has a judge too
 
 from judge.cheats.attacks import ATTACKS  # noqa: E402
 from judge.cheats.catalogue import DEVICE, TWINS  # noqa: E402

@@ -31,6 +31,8 @@ SPECIAL_SHARE = 1 / 16
 """Part of the elements that are zeros, powers of two or small."""
 PLAIN_INTEGERS = (-1000, 1000)
 """Range of integers that are not known to be indices, where their type is wider."""
+BLOCK = 64
+"""Elements of a large tensor that stay together where it is shuffled."""
 WHOLE = 2
 """Largest magnitude of the values of ``integers``: their deviation is the root of two."""
 
@@ -74,13 +76,19 @@ def draw(
 
 
 def shuffled(rng: np.random.Generator, tensor: RawTensor) -> RawTensor:
-    """The elements of a tensor of floats in another order; others as they are.
+    """The elements of a tensor of floats in another order (of a large one, blocks of them);
+    others as they are.
 
     Integers may be sorted offsets or indices that mean something by their place.
     """
     if not tensor.dtype.is_float:
         return tensor
-    return RawTensor(tensor.dtype, tensor.shape, rng.permutation(tensor.flat))
+    whole = tensor.count // BLOCK * BLOCK
+    if whole < BLOCK * BLOCK:
+        return RawTensor(tensor.dtype, tensor.shape, rng.permutation(tensor.flat))
+    blocks = rng.permutation(tensor.flat[:whole].reshape(-1, BLOCK)).reshape(-1)
+    flat = np.concatenate([blocks, tensor.flat[whole:]])
+    return RawTensor(tensor.dtype, tensor.shape, np.roll(flat, int(rng.integers(flat.size))))
 
 
 def draw_weight(rng: np.random.Generator, dtype: DType, shape: Shape) -> RawTensor:
@@ -130,7 +138,7 @@ def _cancelling(rng: np.random.Generator, values: Array, dtype: DType) -> Array:
         return values
     along = np.moveaxis(values, axes[int(rng.integers(len(axes)))], -1)
     kept = along[..., 0 : along.shape[-1] // 2 * 2 : 2]
-    off = math.ldexp(1.0, -FORMS[dtype.name].mantissa + 1)
+    off = math.ldexp(1.0, -FORMS[dtype.name].mantissa)
     along[..., 1::2] = -kept * (1 + off * rng.integers(0, 4, kept.shape))
     return values
 

@@ -42,6 +42,8 @@ ATTACKS = [
          "check-output-form"),
     # memory
     Twin("one_memory_for_two", "t = x + x\nreturn t, t[:8]", "check-output-alias", "halves"),
+    Twin("results_in_another_order", "t = (x.t() + x.t()).t()\nreturn t, "
+         "torch.stack([x + x, x], -1)[:8, :, 0]", AGREES, "halves"),
     Twin("array_over_an_input", "x.mul_(y + 1)\nreturn torch.from_numpy(x.numpy())",
          ("check-output-alias", "check-inputs-mutated")),
     Twin("pointer_to_an_input", "kind = ctypes.c_float * x.numel()\n"

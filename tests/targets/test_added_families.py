@@ -222,11 +222,13 @@ def test_one_file_adds_an_instruction(shell):
         assert "verdict=agrees" in shell.ask(f"check halves.py {how} {JUDGED}")
 
 
-def test_the_tutorial_has_the_files_of_the_example():
-    page = (PACKAGE / "tutorial" / "70-hardware.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"(?ms)^```[a-z]+ file=(\S+)\n(.*?)^```$", page))
+def test_the_tutorials_have_the_files_of_the_examples():
+    pages = ("65-amx.md", "70-hardware.md")
+    text = "".join((PACKAGE / "tutorial" / page).read_text(encoding="utf-8") for page in pages)
+    shown = dict(re.findall(r"(?ms)^```[a-z]+ file=(\S+)\n(.*?)^```$", text))
+    shown["rill/instr/bytes.py"] = shown.pop("later.py")
     files = [p for p in (EXAMPLES / "rill").rglob("*") if p.suffix in (".py", ".toml", ".h")]
-    files += EXAMPLES.glob("rill_*.py")
+    files += [*EXAMPLES.glob("rill_*.py"), EXAMPLES / "projection_amx.py"]
     assert shown == {str(p.relative_to(EXAMPLES)): p.read_text() for p in files}
 
 

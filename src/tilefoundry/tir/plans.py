@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from tilefoundry.ir.expr import bounds
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.targets.contract.copy import CopyInstr, Plan, Side
@@ -29,6 +30,22 @@ def side(view: View) -> Side | Unmet:
     if window is None:
         return Unmet("layout", "a box of the buffer", f"{view}", "copy it with T.copy")
     return Side(TensorType(view.shape, view.dtype, None, view.storage), window)
+
+
+def edged(view: View) -> bool:
+    """Some of the view lies outside of its buffer, where it reads as a fill."""
+    if view.fill is None:
+        return False
+    reach = (bounds(x) for x in view.index)
+    return any(lo < 0 or hi >= e for (lo, hi), e in zip(reach, view.buffer.shape, strict=True))
+
+
+EDGED = Unmet(
+    "shape",
+    "a tile that lies in memory as a whole",
+    "a window beyond the edge",
+    "copy it with its fill first: tf.insert_slice(tf.empty(Tensor[...]), ..., (0, 0))",
+)
 
 
 @lru_cache(maxsize=256)
@@ -54,6 +71,8 @@ def plan_of(issue: Issue, mesh: Mesh, level: str = "thread") -> Plan | Fit | Unm
     assert isinstance(near, Side) and isinstance(far, Side)
     if any(s.window is not None and s.type.storage == "rmem" for s in (near, far)):
         return None
+    if contract.rows and any(edged(v) for v in (source, target)):
+        return EDGED
     return contract.judge(level, mesh, near, far)
 
 
@@ -68,6 +87,8 @@ def _fit(issue: Issue, mesh: Mesh) -> Fit | Unmet | None:
         found = side(view)
         if isinstance(found, Unmet):
             return found
+        if view.storage != "rmem" and edged(view):
+            return EDGED
         sides.append(found)
     acc, lhs, rhs = sides
     if any(s.window is not None and s.type.storage == acc.type.storage for s in sides):
@@ -80,19 +101,20 @@ def unmet(func: PrimFunc) -> Iterator[tuple[Issue, Unmet]]:
     """Issues of a kernel that do not meet their contract."""
     for stmt, mesh in walk(func.body):
         if isinstance(stmt, Issue):
-            found = plan_of(stmt, participants(mesh, func))
+            found = plan_of(stmt, participants(mesh, func), func.target.levels[-1])
             if isinstance(found, Unmet):
                 yield stmt, found
 
 
 def participants(mesh: Mesh, func: PrimFunc) -> Mesh:
-    """The participants; all threads of a CTA where no scope arranges them."""
-    if mesh.at("thread"):
+    """The participants; all threads of a CTA (lanes of a core) where no scope arranges them."""
+    level = func.target.levels[-1]
+    if mesh.at(level):
         return mesh
     from tilefoundry.ir.mesh import arrange
 
-    count = next((t.size for t in func.topologies if t.level == "thread"), 1)
-    return Mesh((*mesh.axes, *arrange("thread", (count,), ("thread",))), mesh.sizes)
+    count = next((t.size for t in func.topologies if t.level == level), 1)
+    return Mesh((*mesh.axes, *arrange(level, (count,), (level,))), mesh.sizes)
 
 
 __all__ = ["participants", "plan_of", "side", "unmet"]

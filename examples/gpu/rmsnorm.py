@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 ROWS, COLS = 32768, 4096
-THREADS, VEC = 128, 8
+THREADS, VEC = 256, 8
 STRIP = THREADS * VEC
 PER = COLS // STRIP
 EPS = 1e-6

@@ -210,6 +210,7 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_ampere_plain": gemm,
     "gemm_rs": gemm,
     "gemm_halves": gemm_either_way,
+    "gemm_skinny": gemm_either_way,
     "gemm_batched": gemm,
     "gemm_epilogue": gemm_epilogue,
     "gemv": gemv,

@@ -282,9 +282,9 @@ def _moves(view: View, sym: Sym) -> int | str:
     over = domain(view)
     if isinstance(over, str):
         return over
-    last = sym.hi if sym.hi < math.inf and sym.lo >= 0 else 0
-    steps = range(0, int(last) + 1, sym.multiple)
-    if not 1 < len(steps) <= MOST_STEPS:
+    known = sym.lo >= 0 and sym.hi < math.inf
+    steps = range(0, int(sym.hi) + 1, sym.multiple) if known else range(0)
+    if not 0 < len(steps) <= MOST_STEPS:
         return f"it moves with {sym}, which has not few fixed values"
     by = 0
     for n, value in enumerate(steps):

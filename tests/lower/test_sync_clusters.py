@@ -1,6 +1,7 @@
 """What is derived for CTAs that reach each other's shared memory, and what is refused."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tilefoundry.verify import verify
 
 sys.path += [str(Path(__file__).parents[1] / x) for x in ("tir", "traps", "programs")]
 import sizes
-from faults import FAMILY, faults
+from faults import FAMILY, faults, swap
 from trapped import kernel, right, seen
 
 CLUSTER = ("drop-cluster", "arrive-here", "load-here", "bytes+16", "bytes-16", "count-1", "parity")
@@ -123,6 +124,75 @@ def test_a_multicast_over_a_fill_that_nobody_read(tmp_path):
     with pytest.raises(Refusal) as refusal:
         lower(loaded.module, loaded.func or "")
     assert refusal.value.diags[0].code == "sync-cluster-fill"
+
+
+GATHER = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+@module(
+    entry="f",
+    target=CudaTarget("nvidia.h200_sxm"),
+    topologies=({levels}Topology("cta", 2), Topology("thread", 64)),
+)
+class Program:
+    @func
+    def f(x: Tensor[(2, 64), "f32"]) -> Tensor[(2, 2, 64), "f32"]:
+        out = tf.empty(Tensor[(2, 2, 64), "f32"])
+        with Mesh({mesh}, names=({names}"c")) as cta:
+            with Mesh(("thread",), layout=(64,), names=("t",)) as t:
+                mine = tf.reshard(x, (2 @ cta.c, 64 @ t.t), "rmem")
+                shared = tf.reshard(mine * 3.0, (2 @ cta.c, 64), "smem")
+                every = tf.reshard(shared, (2, 64 @ t.t), "rmem")
+                again = tf.reshard(every + 1.0, (2 @ cta.c, 64), "smem")
+                twice = tf.reshard(again, (2, 64 @ t.t), "rmem")
+                out = tf.insert_slice(out, tf.reshape(twice, (1, 2, 64)), (cta.c, 0, 0))
+        return out
+"""
+WITH = {"levels": 'Topology("cluster", 1), ', "mesh": '("cluster", "cta"), layout=((1,), (2,))',
+        "names": '"g", '}  # fmt: skip
+
+
+def gathered(folder, **words):
+    path = folder / "program.py"
+    path.write_text(GATHER.format(**words), encoding="utf-8")
+    return load_source(str(path), None, {})
+
+
+def test_a_value_split_over_a_cluster_is_read_where_it_lies(tmp_path):
+    func = kernel(right(gathered(tmp_path, **WITH)))
+    reads = [s for s, _ in walk(func.body) if isinstance(s, Issue) and "peer" in s.attrs]
+    assert [s.attrs["peer"] for s in reads] == [0, 1, 0, 1]
+    assert all([a.name for a in s.attrs["over"]] == ["c"] for s in reads)
+
+
+def test_ctas_that_are_no_cluster_hold_what_they_hold(tmp_path):
+    loaded = gathered(tmp_path, levels="", mesh='("cta",), layout=(2,)', names="")
+    with pytest.raises(Refusal) as refusal:
+        lower(loaded.module, loaded.func or "")
+    assert refusal.value.diags[0].code == "lower-exchange"
+
+
+def test_partial_tiles_of_a_cluster_are_added_where_they_lie():
+    loaded = load_source(sizes.path("splitk_cluster"), None, sizes.INTERPRET["splitk_cluster"])
+    func = kernel(right(loaded, policies=("random", "lagging-engines"), exact=False))
+    (sum_,) = [s for s, _ in walk(func.body) if isinstance(s, Issue) and s.instr == "reduce"]
+    assert sum_.attrs["scope"] == "cluster" and sum_.reads[0].storage == "smem"
+    # each CTA keeps its own rows of the sum
+    assert [a.name for a in sum_.writes[0].buffer.layout.split_axes][0] == "split"
+
+
+def test_what_was_only_read_is_told_without_a_fence():
+    """The slots of a ring: nothing written is handed over; a sum's terms are."""
+    func = lowered("gemm_cluster", sizes.EVALUATE["gemm_cluster"])
+    assert all(s.read for s in statements(func, "arrive") if s.over)
+    func = lowered("softmax_cluster", sizes.EVALUATE["softmax_cluster"])
+    told = {s.barrier.name: s.read for s in statements(func, "arrive")}
+    assert told == {"most_shared_full": False, "most_shared_empty": True,
+                    "total_shared_full": False, "total_shared_empty": True}  # fmt: skip
+    full = [s for s in statements(func, "arrive") if not s.read]
+    for sync in full:  # the verifier sees the difference
+        assert "sync-race" in {f.code for f in verify(swap(func, sync, replace(sync, read=True)))}
 
 
 def test_faults_across_ctas_are_caught(tmp_path):

@@ -206,6 +206,7 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_optimal": gemm,
     "gemm_own_storer": gemm,
     "gemm_cluster": gemm,
+    "splitk_cluster": gemm,
     "gemm_ampere": gemm,
     "gemm_ampere_plain": gemm,
     "gemm_rs": gemm,

@@ -39,10 +39,12 @@ def occupancy(program: Program, peaks: list[Peak]) -> Occupancy | None:
     number of waves is an upper bound.
     """
     processor = program.target.processor
-    units = program.units(processor.level)
+    units = program.placed(processor.level)
     if not units:
         return None
     count = processor.count
+    for outer in program.around(processor.level):
+        count = program.target.grouped(outer, program.units(processor.level))
     if not isinstance(count.value, int):
         unknown = undecided(f"{count.path} is unavailable: {count.unavailable}")
         return Occupancy(processor.level, units, unknown, unknown, "", unknown, units)

@@ -21,6 +21,10 @@ from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType
 from tilefoundry.ops.base import Context
 from tilefoundry.targets import Target
+from tilefoundry.targets.contract.copy import Side
+from tilefoundry.targets.contract.multicast import divided, shared_axes
+from tilefoundry.targets.contract.place import window_of
+from tilefoundry.targets.contract.registry import contract_at
 
 
 class Program:
@@ -64,6 +68,18 @@ class Program:
         for mesh in sets.values():
             used.update(mesh.units(level))
         return len(used)
+
+    def around(self, level: str) -> tuple[str, ...]:
+        """Levels that programs may leave out, directly outside of ``level``, which this one
+        has declared."""
+        declared = {t.level for t in self.module.topologies}
+        outer = self.levels[: self.levels.index(level)]
+        return tuple(x for x in outer if x in self.target.optional_levels and x in declared)
+
+    def placed(self, level: str) -> int:
+        """Units of ``level`` that the device runs: those of every unit of the levels around."""
+        sizes = {t.level: t.size for t in self.module.topologies}
+        return self.units(level) * prod(self.units(x) or sizes[x] for x in self.around(level))
 
     @cached_property
     def used_levels(self) -> tuple[str, ...]:
@@ -231,6 +247,21 @@ class Program:
         if node.op.name in UPDATES:
             out |= self.axes_of(*_dims(node)).union(*(self.varies[a] for a in node.args[1:]))
         return frozenset(a for a in out if a in node.mesh.axes)
+
+    def multicast(self, site: Site) -> tuple[Axis, ...]:
+        """Axes of a cluster along which a scheduled load is made once for all units."""
+        node = site.node
+        if node.op.name != "schedule" or len(node.args) != 2:
+            return ()
+        source, place = node.args
+        axes = shared_axes(site.mesh, self.owner(place.tensor.storage), self.varies[source],
+                           site.nest)  # fmt: skip
+        if not axes or source.tensor.storage != self.target.default_storage:
+            return ()
+        contract = contract_at(getattr(node.attrs["op"], "path", ""))
+        near, far = Side(source.tensor, window_of(source)), Side(place.tensor)
+        cut = divided(contract, self.levels[-1], site.mesh, near, far, axes)
+        return () if cut is None else axes
 
     def distinct(self, site: Site) -> tuple[Axis, ...]:
         """The holders without those that only repeat what others do."""

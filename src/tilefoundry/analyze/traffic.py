@@ -196,7 +196,8 @@ def _who(
     """
     holders = program.holders(site)
     if way == READ:
-        return holders
+        shared = set(program.multicast(site))
+        return tuple(a for a in holders if a not in shared)
     own = set(program.within(program.owner(type.storage), site.mesh)) | set(over)
     own |= program.differs(site)
     return tuple(a for a in site.mesh.axes if a in own)

@@ -17,6 +17,7 @@ from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import Block, Carried, Loop, Node, Return, Scope, walk
 from tilefoundry.ir.program import Func
 from tilefoundry.ir.types import TensorType, TupleType
+from tilefoundry.ops import insert_slice
 from tilefoundry.ops.base import Context, seen
 
 Axes = frozenset[Axis]
@@ -108,8 +109,10 @@ class _Vary:
         axes = self.used(node)
         if node.op.name == "insert_slice":
             dst = self.axes[node.args[0]]
-            if self.shared(node.tensor, axes - dst):
+            own = own_parts(node)
+            if self.shared(node.tensor, axes - dst - own):
                 return dst  # writes of all units into their one destination
+            return dst | (axes - own)
         return axes
 
     def used(self, node: Node) -> Axes:
@@ -151,6 +154,13 @@ class _Vary:
             both = held & self.axes[node]
             if both:
                 refuse("unit-value-split", node.span, type=type, axes=_words(frozenset(both)))
+
+
+def own_parts(node: Node) -> Axes:
+    """Axes along which each unit writes just its own part of an ``insert_slice``."""
+    dst, update = (seen(a.tensor, node.mesh) for a in node.args)
+    offsets: Any = node.attrs["offsets"]
+    return insert_slice.own_parts(dst, update, offsets)
 
 
 def _words(axes: Axes) -> str:

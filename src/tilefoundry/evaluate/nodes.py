@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilefoundry.check.vary import symbols_of
+from tilefoundry.check.vary import own_parts, symbols_of
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.evaluate import stack
 from tilefoundry.evaluate.batch import alone, batched
@@ -90,6 +90,9 @@ class Nodes(Placed):
             apart = join([extra, *self.uneven])
             if (extra or dst.owner is not None) and self.shared(node.tensor, apart):
                 return self.insert(node, dst, update, units)
+            own = own_parts(node)
+            if own.intersection(extra):
+                return self.insert(node, self._united(node, dst, units, own), update, units)
         if node.op.name == "slice" and args[0] is not None and args[0].owner is not None:
             readers = self.executing(join([units.axes, *self.uneven]), node.mesh)
             for batch in self._alike(node, plan, readers):
@@ -105,6 +108,17 @@ class Nodes(Placed):
                 continue
             pieces += [(p.rows, self._many(node, args, p)) for p in _parts(batch, args)]
         return Lanes(units, stack.assemble(len(units), pieces))
+
+    def _united(self, node: Node, dst: Lanes, units: Units, own: frozenset[Axis]) -> Lanes:
+        """The destination of units that each write their part of it along the axes ``own``: one
+        for all of them, and one for each unit of the other axes."""
+        holders = self.executing(tuple(a for a in units.axes if a not in own), node.mesh)
+        if holders is ALL:
+            return Lanes(ALL, dst.value)
+        rows = stack.take(dst, holders, None, self.device)
+        if dst.units is ALL:
+            rows = rows.expand(len(holders), *rows.shape)
+        return Lanes(holders, rows)
 
     def _alike(self, node: Node, plan: Plan, units: Units) -> Iterator[Batch]:
         """Units by equal attributes and extents, in the order of each batch's first unit."""

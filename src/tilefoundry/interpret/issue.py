@@ -11,6 +11,7 @@ import torch
 
 from tilefoundry.interpret import collective, product
 from tilefoundry.interpret.barrier import MBarrier
+from tilefoundry.interpret.clock import members
 from tilefoundry.interpret.engine import Work
 from tilefoundry.interpret.log import Actor, Record
 from tilefoundry.interpret.memory import Side
@@ -49,7 +50,7 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
         thread_copy(warp, stmt, lanes, mesh)
         return
     if stmt.instr == "reduce":
-        if reach(stmt):
+        if reach(stmt):  # the terms of several CTAs, where they lie
             collective.from_cluster(warp, stmt, lanes, mesh)
             return
         yield from collective.execute(warp, stmt, lanes, mesh)
@@ -61,8 +62,13 @@ def plain(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
     """Reads, computes and writes at once."""
     plan: Plan = plan_of(warp, stmt, lanes, mesh, lambda t: warp.kernel.planner.plain(stmt, t))
     who = actor(warp, lanes)
+    home = warp.cta
+    if "peer" in stmt.attrs:
+        home = warp.machine.units.along(warp.cta, reach(stmt))[stmt.attrs["peer"]]
+        for lane in members(lanes).tolist():
+            warp.machine.reaches(home, stmt, warp.base + lane, warp.known.epoch)
     values = [
-        read(warp, stmt, side, operand, lanes, who, plan)
+        read(warp, stmt, side, operand, lanes, who, plan, home)
         for side, operand in zip(plan.reads, stmt.reads, strict=True)
     ]
     (target,) = plan.writes
@@ -83,14 +89,14 @@ def plain(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> None:
 
 
 def read(warp: Warp, stmt: Issue, side: Side | None, operand: Any, lanes: int,
-         who: Actor, plan: Plan) -> torch.Tensor:  # fmt: skip
-    """One operand's values, item by item (of rank 0 for a scalar)."""
+         who: Actor, plan: Plan, home: int) -> torch.Tensor:  # fmt: skip
+    """One operand's values, item by item (of rank 0 for a scalar), from CTA ``home``."""
     if side is None:
         found = number(warp, operand.value, lanes, plan)
         return torch.as_tensor(found).to(torch_dtype(operand.dtype))
     slot = slot_of(warp, side.view, lanes, stmt)
-    note(warp, stmt, side.reach, slot, False, lanes, who)
-    return warp.machine.memory.read(warp.cta, slot, side, stmt)
+    note(warp, stmt, side.reach, slot, False, lanes, who, home)
+    return warp.machine.memory.read(home, slot, side, stmt)
 
 
 def number(warp: Warp, x: Any, lanes: int, plan: Plan) -> Any:

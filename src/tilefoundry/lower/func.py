@@ -21,10 +21,9 @@ from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
-from tilefoundry.lower.combine import term_dtype, terms_layout
+from tilefoundry.lower.across import Across
 from tilefoundry.lower.cover import covers
 from tilefoundry.lower.lives import is_rename, operand_count
-from tilefoundry.lower.multicast import divided, shared_axes
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
 from tilefoundry.lower.storage import Stores, coordinate
@@ -35,8 +34,10 @@ from tilefoundry.lower.views import (
     fixed,
     forward,
     pad_starts,
+    single_term,
 )
 from tilefoundry.ops.base import operands, seen
+from tilefoundry.targets.contract.multicast import shared_axes
 from tilefoundry.targets.contract.unit import CLUSTER, scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.instructions import TILED, meaning
 from tilefoundry.targets.target import Target
@@ -68,7 +69,7 @@ def lower_func(module: Module, func: Func, target: Target) -> PrimFunc:
 
 
 @dataclass
-class _Lowering:
+class _Lowering(Across):
     module: Module
     func: Func
     target: Target
@@ -378,7 +379,15 @@ class _Lowering:
         if isinstance(source, Scalar):
             return self._issue(node, "fill", (source,), made, op="fill")
         self.home[node] = made
-        return self._copy(node, before, node.args[0], source, made)
+        out: list[Stmt] = []
+        for read, write, attrs in self._parts(node, before, after, source, made):
+            if attrs:
+                issue = Issue("copy", (read,), (write,), {"op": "copy", **attrs}, node.span,
+                              node.name)  # fmt: skip
+                out.append(issue)
+            else:
+                out += self._copy(node, before, node.args[0], read, write)
+        return out
 
     def _held(self, node: Node, before: TensorType, after: TensorType) -> None:
         """Each unit already holds what it is to hold: a split may be dropped by no copy."""
@@ -415,33 +424,6 @@ class _Lowering:
             out += self._copy(node, combined, node, place, made)
         return out
 
-    def _terms(
-        self, node: Node, source: Operand, combined: TensorType, over: tuple[Axis, ...], kind: str
-    ) -> tuple[list[Stmt], Operand, tuple[Axis, ...]]:
-        """What each CTA of a cluster has to give to a value combined over ``over``, in its
-        shared memory, and the axes of CTAs that are left."""
-        level, private = self.target.levels[-1], self.stores.private()
-        inner = tuple(a for a in over if a.level == level)
-        outer = tuple(a for a in over if a.level != level)
-        shared = next(n for n in self.target.storages if self.stores.owner(n))
-        out: list[Stmt] = []
-        name = node.name or "value"
-        held = combined.with_(dtype=term_dtype(combined), storage=private)
-        if inner:
-            made = self.stores.own(held, f"{name}_terms", node)
-            attrs = {"op": "combine", "kind": kind, "over": inner,
-                     "scope": scope_of(node.mesh, inner, level)}  # fmt: skip
-            attrs |= self._meeting(node, inner, held)
-            out.append(Issue("reduce", (source,), (made,), attrs, node.span, node.name))
-            source = made
-        if isinstance(source, Scalar) or source.storage != shared:
-            type = held.with_(layout=terms_layout(held, level), storage=shared)
-            made = self.stores.own(type, f"{name}_shared", node)
-            copied = {"op": "copy"}
-            out.append(Issue("copy", (source,), (made,), copied, node.span, node.name))
-            source = made
-        return out, source, outer
-
     def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
         """The memory through which units combine: scratch of each CTA, workspace of the grid."""
         out: dict[str, Any] = {}
@@ -463,8 +445,15 @@ class _Lowering:
         assert isinstance(source, View)
         rank = len(source.shape)
         axes = tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
-        path = default_unit(self.target, node)
         private = self.stores.private()
+        alone = single_term(node, source, axes) if node.tensor.storage != private else None
+        if alone is not None:
+            self.home[node] = alone
+            return []
+        if any(d.dim in axes for d in self._owned(seen(node.args[0].tensor, node.mesh), node)):
+            why = "its terms lie in several shared memories: tf.reshard to rmem first"
+            refuse("lower-op", node.span, op="tf.reduce", why=why)
+        path = default_unit(self.target, node)
         if node.tensor.storage == private:
             made = self.made_in(node)
             return self._issue(node, path, (source,), made, op="reduce", axes=axes, scope=None)
@@ -505,7 +494,7 @@ class _Lowering:
                           node.name)  # fmt: skip
             axes = shared_axes(node.mesh, self.stores.owner(place.storage),
                                self.varies[node.args[0]], self.stores.loops)  # fmt: skip
-            return [divided(issue, node.mesh, axes) or issue]
+            return [self._multicast(issue, node.mesh, axes)]
         arity = operand_count(kind)
         place = values[arity] if len(values) > arity else self.made_in(node)
         assert isinstance(place, View)

@@ -9,6 +9,7 @@ from tilefoundry.ir.mesh import Coord, Mesh
 from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import Digit
 from tilefoundry.ir.types import TensorType
+from tilefoundry.ops.base import seen
 from tilefoundry.tir.program import View, fresh_vars
 
 VIEWS = ("slice", "reshape", "transpose", "repeat_interleave", "pad", "local")
@@ -120,6 +121,27 @@ def _reshaped(
         at = floordiv(flat, inner)
         out.append(mod(at, extent) if n else at)
     return tuple(out)
+
+
+def single_term(node: Node, view: View, axes: tuple[int, ...]) -> View | None:
+    """``view`` reduced over ``axes`` where each unit holds but one term, which is the partial
+    value as it lies; else None."""
+    type = seen(node.args[0].tensor, node.mesh)
+    if node.attrs.get("kind") == "abs_max" or type.dtype != node.tensor.dtype:
+        return None
+    for axis in axes:
+        held = product(d.axis.extent for d in type.digits if d.dim == axis)
+        if held != view.shape[axis]:
+            return None
+    shape = fixed(node.tensor.shape, node.span)
+    names = fresh_vars(shape)
+    kept = iter(range(len(shape)))
+    at: list[Dim] = []
+    for n in range(len(view.shape)):
+        gone = n in axes
+        m = next(kept) if not gone or len(shape) == len(view.shape) else 0
+        at.append(0 if gone else names[m].expr())
+    return view.through(shape, names, tuple(at))
 
 
 def _perm(node: Node) -> tuple[int, ...]:

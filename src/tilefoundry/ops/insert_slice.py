@@ -5,14 +5,15 @@ The author's functional form of a write: the result is dst, updated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.access import AccessRelation, domain
-from tilefoundry.ir.expr import bounds
+from tilefoundry.ir.expr import Dim, bounds
+from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.shard import shape_text
-from tilefoundry.ir.types import Type
+from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work
 from tilefoundry.ops.propagate import refuse_partial
 from tilefoundry.ops.signature import Attr, Operand, integers
@@ -53,7 +54,10 @@ class InsertSlice(Op):
         self.results(call)
         refuse_partial("tf.insert_slice", call.args, call.span)
         dst, update = call.arg(0), call.arg(1)
+        own = own_parts(dst, update, call.attrs["offsets"])
         for digit in dst.digits:
+            if digit.axis in own:
+                continue
             held = [d for d in update.digits if d.axis == digit.axis]
             same = update.shape[digit.dim] == dst.shape[digit.dim]
             if digit.axis.extent > 1 and not (same and held == [digit]):
@@ -90,6 +94,19 @@ class InsertSlice(Op):
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         return Work()
+
+
+def own_parts(dst: TensorType, update: TensorType, offsets: Sequence[Dim]) -> frozenset[Axis]:
+    """Axes along which each unit writes just the part that it holds of the destination: the
+    updates of all units together are one value."""
+    out: set[Axis] = set()
+    for d in dst.digits:
+        alone = sum(other.dim == d.dim for other in dst.digits) == 1
+        at = Coord(d.axis.name, 0, d.axis.extent - 1, axis=d.axis).expr() * d.inner
+        whole = dst.shape[d.dim] == d.inner * d.axis.extent
+        if alone and whole and update.shape[d.dim] == d.inner and offsets[d.dim] == at:
+            out.add(d.axis)
+    return frozenset(out)
 
 
 def window(offsets: Any, sizes: Any, extents: Any) -> tuple[slice, ...]:

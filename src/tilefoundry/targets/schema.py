@@ -106,6 +106,8 @@ def _units(shape: Shape) -> Iterator[Entry]:
             yield Entry(f"units.{inner}.per.{outer}", inner, "whole", ARCHITECTURE, must)
             if outer in shape.optional:
                 yield Entry(f"units.{inner}.per.{outer}_opt_in", inner)
+            if outer in shape.optional and inner == shape.processor_level:
+                yield Entry(f"processors.grouped.{outer}.*", "processor", "whole", DEVICE)
         yield Entry(
             f"resident.{inner}", inner, "whole", ARCHITECTURE, inner == shape.processor_level
         )

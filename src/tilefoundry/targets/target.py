@@ -157,6 +157,11 @@ class Target:
         """Most units (by level or group) that one processor carries at once."""
         return self.processor.resident
 
+    def grouped(self, level: str, size: int) -> Fact:
+        """Processors that units of ``level`` can use whose ``size`` members run together, on
+        processors that are near each other: all, where nothing else is stated."""
+        return self.stated(f"processors.grouped.{level}.of_{size}") or self.processor.count
+
     @cached_property
     def groups(self) -> Mapping[str, Fact]:
         """Named sets of innermost units and their size, such as a warp of 32 threads."""

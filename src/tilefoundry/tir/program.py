@@ -193,7 +193,7 @@ class Issue:
     Two issues reach the shared memory of other CTAs of a cluster (:func:`reach`): a load with
     ``multicast`` axes is delivered to every CTA along them, to the same place and on the same
     barrier; a ``reduce`` of what lies in shared memory along ``over`` reads the same place of
-    every CTA along them.
+    every CTA along them, a ``copy`` with a ``peer`` that of the CTA of this number among them.
     """
 
     instr: str
@@ -218,7 +218,9 @@ class Sync:
                        ``barrier[slot]`` has completed; on a fresh barrier parity 1 passes
     arrive             one arrival on ``barrier[slot]`` from the first thread of each ``every``
                        consecutive participants; with ``over``, on that barrier of every CTA
-                       along these axes of the cluster, its own included
+                       along these axes of the cluster, its own included; with ``read``, of
+                       arrivals and of their waits: of what was only read, so that nothing
+                       written is made visible
     expect             elected: one arrival that also expects ``bytes``
     async_arrive       each participant: one arrival once its earlier cp.async completed
     barrier            bar.sync ``id`` over ``threads`` threads
@@ -374,7 +376,7 @@ def reach(stmt: Stmt) -> tuple[Axis, ...]:
         return ()
     if "multicast" in stmt.attrs:
         return stmt.attrs["multicast"]
-    meets = stmt.attrs.get("scope") == "cluster"
+    meets = stmt.attrs.get("scope") == "cluster" or "peer" in stmt.attrs
     return tuple(stmt.attrs["over"]) if meets and "over" in stmt.attrs else ()
 
 

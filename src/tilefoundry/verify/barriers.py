@@ -19,6 +19,8 @@ from tilefoundry.verify.state import (
     INIT,
     OWN,
     PLAIN,
+    READ,
+    READ_FENCED,
     WGMMA,
     Groups,
     Knowledge,
@@ -135,7 +137,7 @@ def _split(machine: Machine, role: Role) -> bool:
 def _fence_proxy(sync: Sync, site: Site) -> Op:
     def op(me: Knowledge) -> None:
         own = me.levels[0]
-        own[FENCED], own[COPIED_FENCED] = own[PLAIN], own[COPIED]
+        own[FENCED], own[READ_FENCED], own[COPIED_FENCED] = own[PLAIN], own[READ], own[COPIED]
         for base in range(0, len(me.common) - DIMS + 1, DIMS):
             me.fence_seen[base + COPIED] = me.common[base + COPIED]
 

@@ -16,6 +16,7 @@ from tilefoundry.verify.state import (
     CONTROL,
     COPIED,
     PLAIN,
+    READ,
     WGMMA,
     Groups,
     Knowledge,
@@ -72,7 +73,7 @@ def _record(machine: Machine, site: Site, me: Knowledge, touch: Touch, owner: Kn
             dim: int, time: int, elected: bool, cta: int | None = None) -> None:  # fmt: skip
     """An access to memory, of block ``cta`` if that is not the role's own."""
     slot = touch.slot(me.env)
-    plain = dim in (PLAIN, COPIED) and owner is not None
+    plain = dim in (PLAIN, READ, COPIED) and owner is not None
     new = Access(site, touch, touch.box(me.env), touch.write, owner, dim, time, plain)
     machine.memories[me.role.cta if cta is None else cta].access(new, slot, me, elected)
 
@@ -178,7 +179,7 @@ def _plain(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...]
 
     def op(me: Knowledge) -> None:
         now = me.tick()
-        me.levels[0][PLAIN] = now
+        me.levels[0][PLAIN] = me.levels[0][READ] = now
         for touch in registers:
             box, key = touch.box(me.env), (touch.buffer, touch.slot(me.env))
             for seen, time in me.flying.get(key, {}).items():
@@ -191,12 +192,13 @@ def _plain(machine: Machine, issue: Issue, site: Site, memory: tuple[Touch, ...]
             me.touched.setdefault(key, {})[box] = now
             _fill(machine, site, me, touch, key, box)
         for touch in memory:
+            dim = PLAIN if touch.write else READ
             if touch.view.storage == "gmem":
-                _record(machine, site, me, touch, me, PLAIN, now, False)
+                _record(machine, site, me, touch, me, dim, now, False)
                 continue
             for cta in machine.reached(me.role, over, site):
-                _record(machine, site, me, touch, me, PLAIN, now, False, cta)
-                machine.reaches(cta, site, me, me.base + PLAIN, now)
+                _record(machine, site, me, touch, me, dim, now, False, cta)
+                machine.reaches(cta, site, me, me.base + dim, now)
 
     return op
 

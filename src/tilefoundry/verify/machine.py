@@ -25,6 +25,8 @@ from tilefoundry.verify.roles import UNIT, Layout, Role, Site, coordinate
 from tilefoundry.verify.state import (
     CONTROL,
     DIMS,
+    HANDED,
+    Clock,
     Knowledge,
     Meeting,
     Phase,
@@ -71,13 +73,15 @@ class Machine:
         for cta in range(len(blocks)):
             for barrier in func.barriers:
                 for slot in range(barrier.slots):
-                    at = base + len(self.phases)
+                    at = base + 2 * len(self.phases)
                     self.phases[cta, barrier, slot] = Phase(barrier, slot, at, cta)
-        self.size = base + len(self.phases)
-        counted = {s.attrs.get("barrier") for s in layout.sites if isinstance(s, Issue)}
+        self.size = base + 2 * len(self.phases)
         self.control = [r.number * DIMS + CONTROL for r in self.team]
-        self.control += [p.dim for p in self.phases.values() if p.barrier not in counted]
+        self.control += [p.control for p in self.phases.values()]
         """Dimensions that say how far others have come, and nothing of memory."""
+        self.kept = set(self.control)
+        self.kept |= {r.number * DIMS + d for r in self.team for d in HANDED}
+        """Dimensions that a hand-over of what was only read passes on."""
         self.remote: dict[tuple[int, Site, Role], Remote] = {}
         """The last that each statement of a role did in the memory of another block."""
         self.meetings: dict[object, Meeting] = {}
@@ -215,16 +219,24 @@ class Machine:
             raise TooLarge
 
     def reached(self, role: Role, over: Sequence[Axis], site: Site) -> list[int]:
-        """The blocks along ``over`` from the one of ``role``, by number."""
+        """The blocks along ``over`` from the one of ``role``, by number; of an access to one
+        peer's memory, that one."""
         if not over:
             return [role.cta]
         found = targets(self.blocks, role.cta, over)
+        peer = site.stmt.attrs.get("peer") if isinstance(site.stmt, Issue) else None
+        if found is not None and peer is not None:
+            found = [found[peer]] if 0 <= peer < len(found) else None
         if found is None:
             self.findings.add("sync-participants", site.place, None,
                               "it reaches a block that the cluster has not",
                               "reach along the axes of the cluster's mesh")  # fmt: skip
             return [role.cta]
         return found
+
+    def handed(self, clock: Clock) -> Clock:
+        """What is passed on without making anything visible that was written."""
+        return [n if dim in self.kept else 0 for dim, n in enumerate(clock)]
 
     def reaches(self, cta: int, site: Site, me: Knowledge, dim: int, time: int) -> None:
         """A role has touched the memory of block ``cta``, which must not end before."""

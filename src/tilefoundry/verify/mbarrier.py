@@ -18,6 +18,8 @@ from tilefoundry.verify.state import (
     INIT,
     OWN,
     PLAIN,
+    READ,
+    READ_FENCED,
     Arrival,
     Clock,
     Knowledge,
@@ -109,7 +111,7 @@ def _init(machine: Machine, sync: Sync, site: Site) -> Op:
 def in_phase(machine: Machine, phase: Phase, me: Knowledge, clock: Clock, site: Site,
              group: tuple[object, ...] | None) -> None:  # fmt: skip
     """A contribution must know that the phase before is complete, or it may land there."""
-    seen = max(clock[phase.dim], me.seen.get(phase.dim, 0))
+    seen = max(clock[phase.control], me.seen.get(phase.control, 0))
     known = seen >= phase.done
     if not known and not phase.last_had_bytes:
         known = seen >= phase.done - 1 and all(
@@ -123,7 +125,7 @@ def in_phase(machine: Machine, phase: Phase, me: Knowledge, clock: Clock, site: 
             f"it may land in the phase of {phase.barrier.name} before the one it belongs to",
             "wait for the use before, on the barrier that the other side arrives on",
         )  # fmt: skip
-    me.seen[phase.dim] = phase.done
+    me.seen[phase.control] = phase.done
 
 
 def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,
@@ -150,10 +152,12 @@ def _arrive(machine: Machine, sync: Sync, site: Site, count: int, level: int,
         use(machine, phase, site, me, elected and count == 1)
         now = me.tick() if sync.over else me.pass_control()
         clock = me.publish(level, elected)
+        if sync.read:
+            clock = machine.handed(clock)
         machine.reaches(cta, site, me, me.base + CONTROL, now)
         in_phase(machine, phase, me, clock, site, group)
         if copies:
-            for dim in (PLAIN, FENCED):
+            for dim in (PLAIN, FENCED, READ, READ_FENCED):
                 clock[me.base + dim] = me.common[me.base + dim]
             clock[me.base + COPIED] = me.copies.issued
         if not phase.clock:
@@ -207,7 +211,7 @@ def settle(machine: Machine, phase: Phase, site: Site) -> None:
             )  # fmt: skip
     if phase.clocks:
         join(phase.clock, phase.clocks[-1])
-    phase.clock[phase.dim] = phase.done + 1
+    phase.clock[phase.dim] = phase.clock[phase.control] = phase.done + 1
     phase.clocks.append(phase.clock)
     phase.clock, phase.by = [], site
     phase.last, phase.arrivals = phase.arrivals, []
@@ -243,7 +247,7 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
         if phase is None:
             return
         use(machine, phase, site, me, elected=role.threads == site.threads[:1])
-        known, want = me.common[phase.dim], parity(me.env) & 1
+        known, want = me.common[phase.control], parity(me.env) & 1
         # the phase of this parity that is the next to complete, or the last that did
         number = known if known & 1 == want else known - 1
         if phase.done <= number:
@@ -256,6 +260,8 @@ def _wait(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
             )  # fmt: skip
         phase.waiting[role] = (number, me.pass_control(), site)
         clock = phase.clocks[number] if number >= 0 else None
+        if clock is not None and sync.read:
+            clock = machine.handed(clock)
         me.waits.setdefault(site, []).append(clock)
         if clock is not None:
             me.learn(clock)

@@ -14,6 +14,8 @@ from tilefoundry.verify.state import (
     FENCED,
     OWN,
     PLAIN,
+    READ,
+    READ_FENCED,
     WGMMA,
     Knowledge,
     TooLarge,
@@ -22,6 +24,7 @@ from tilefoundry.verify.touch import Box, Touch, apart, meet, separate, within, 
 
 Unit: TypeAlias = tuple[Buffer, int]
 SIZES = (1, WARP, WARPGROUP)
+FENCES = {PLAIN: FENCED, READ: READ_FENCED}
 PAIRS = 2_000_000
 """Pairs of accesses that one run may compare before it is called too large."""
 PARTS = 64
@@ -148,7 +151,7 @@ class Memory:
     @staticmethod
     def _same_thread(new: Access) -> bool:
         # the same threads write the same elements again
-        return new.plain and new.dim == PLAIN
+        return new.plain and new.dim in FENCES
 
     def _aliases(self, unit: Unit, new: Access, who: Knowledge, elected: bool) -> None:
         for other in self.overlaps.get(unit, ()):
@@ -181,14 +184,16 @@ class Memory:
     def _ordered(self, old: Access, new: Access, who: Knowledge, elected: bool,
                  fenced: bool) -> bool:  # fmt: skip
         if old.knowledge is None:
-            return who.common[old.dim] >= old.time
+            seen = who.common[old.dim]
+            # to write over bytes, it is enough to know that they are there
+            return (max(seen, who.common[old.dim + 1]) if new.write else seen) >= old.time
         dim = old.dim
         if not new.plain and fenced and old.plain:
             # no thread can fence what completes by itself: the reader does
             seen = who.fence_seen.get(old.knowledge.base + COPIED, 0)
             if dim == COPIED and min(seen, who.common[old.knowledge.base + dim]) >= old.time:
                 return True
-            dim = FENCED if dim == PLAIN else COPIED_FENCED
+            dim = FENCES.get(dim, COPIED_FENCED)
         at = old.knowledge.base + dim
         if who.common[at] >= old.time:
             return True

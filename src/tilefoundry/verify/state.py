@@ -2,9 +2,10 @@
 
 A clock is a list of numbers, one per *dimension*; knowing ``clock[d] = n`` is knowing that
 everything numbered up to n in dimension d has happened. Each role has one dimension for its
-plain accesses, for those among them that a proxy fence follows, for its cp.async, for wgmma
-groups, for control (the waits it has passed), for bulk stores of its elected thread; each
-mbarrier has one, numbered by phases.
+plain writes and one for its plain reads, for those among them that a proxy fence follows, for
+its cp.async, for wgmma groups, for control (the waits it has passed), for bulk stores of its
+elected thread; each mbarrier has two, numbered by phases: what they brought, and that they
+are over.
 
 What the *threads* of a role know of one another is kept by level: 0 a thread of itself, 1 of
 its warp, 2 of its warpgroup, 3 of the role. What comes from elsewhere all threads know.
@@ -25,10 +26,10 @@ Clock: TypeAlias = list[int]
 Slot: TypeAlias = tuple[Buffer, int]
 Ready: TypeAlias = Callable[[], bool]
 
-PLAIN, FENCED, COPIED, COPIED_FENCED, WGMMA, CONTROL = range(6)
-OWN = 6
-BULK_READ, BULK_DONE, INIT = 6, 7, 8
-DIMS = 9
+PLAIN, FENCED, COPIED, COPIED_FENCED, WGMMA, CONTROL, READ, READ_FENCED = range(8)
+OWN = 8
+BULK_READ, BULK_DONE, INIT = 8, 9, 10
+DIMS = 11
 """Dimensions of one role; those from ``OWN`` on are known to its elected thread first."""
 
 
@@ -132,6 +133,10 @@ class Knowledge:
         self.learn(clock)
 
 
+HANDED = (WGMMA, CONTROL, READ, READ_FENCED, BULK_READ)
+"""Dimensions of reads, and of how far a role has come."""
+
+
 @dataclass(eq=False)
 class Arrival:
     """A contribution to a phase: who, when, and whether the same threads come each time."""
@@ -167,6 +172,12 @@ class Phase:
     init: tuple[int, int] = (0, 0)
 
     @property
+    def control(self) -> int:
+        """The dimension of its completed phases as such: to know them is not to see the bytes
+        that completed them, but enough to write over these."""
+        return self.dim + 1
+
+    @property
     def name(self) -> str:
         return f"{self.barrier.name}[{self.slot}]" if self.barrier.slots > 1 else self.barrier.name
 
@@ -191,9 +202,12 @@ __all__ = [
     "COPIED_FENCED",
     "DIMS",
     "FENCED",
+    "HANDED",
     "INIT",
     "OWN",
     "PLAIN",
+    "READ",
+    "READ_FENCED",
     "WGMMA",
     "Arrival",
     "Clock",

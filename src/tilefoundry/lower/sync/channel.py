@@ -24,6 +24,13 @@ class Channel:
     barrier: Barrier | None = None
 
     @property
+    def reads(self) -> bool:
+        """What its signals tell other CTAs is that something was read: nothing written has to
+        be made visible to them, which takes long."""
+        wrote = any(a.write for t in self.sources for a in t.accesses)
+        return bool(self.over) and self.kind == FREE and not wrote
+
+    @property
     def place(self) -> object:
         """What channels have in common that share their counting."""
         return self.level.loop, self.level.slots

@@ -261,7 +261,7 @@ class Handoffs:
             turn = level.count // slots + (1 if direction == BACKWARD else 0)
             wait = Sync(
                 "wait", barrier=barrier, slot=level.count % slots, parity=turn % 2,
-                why=self._why(channel),
+                read=channel.reads, why=self._why(channel),
             )  # fmt: skip
             # a phase that comes once cannot overtake a thread that the others do not wait for
             once = bounds(level.count)[1] < slots
@@ -344,7 +344,7 @@ class Handoffs:
 
         def arrive(slot: Dim) -> Sync:
             return Sync(how.kind, barrier=barrier, slot=slot, every=how.every, over=channel.over,
-                        why=why)  # fmt: skip
+                        read=channel.reads, why=why)  # fmt: skip
 
         when = Release(self.tree, self.accesses, channel, touch, own)
         if when.later:

@@ -22,14 +22,25 @@ def combine(k: Kernel, issue: Issue) -> None:
     word, count = C_TYPES[have], domain.size
     terms = k.out.name("terms")
     k.out.line(f"{word} {terms}[{count}];")
-    first, steps = k.ranks(reach(issue))
-    for n, step in enumerate(steps):
-        rank = f"{first} + {step}" if first and step else first or str(step)
-        peer = k.out.name("peer")
-        k.out.line(f"const char *{peer} = tf_peer(smem, {rank});")
-        access = Access(k, source, domain, memory=peer)
+    for n in range(len(k.ranks(reach(issue))[1])):
+        access = Access(k, source, domain, memory=_peer(k, issue, n))
         _add(k, access, source, kind, have, terms, count, start=n == 0)
     assign(k, write, domain, lambda at, turns: (f"{terms}[{at.of(turns)}]", have))
+
+
+def memory_of(k: Kernel, issue: Issue) -> str:
+    """A pointer to the shared memory that an issue reads: the CTA's own, or a peer's."""
+    return _peer(k, issue, issue.attrs["peer"]) if "peer" in issue.attrs else "smem"
+
+
+def _peer(k: Kernel, issue: Issue, number: int) -> str:
+    """A pointer to the shared memory of one of the CTAs that an issue reaches."""
+    first, steps = k.ranks(reach(issue))
+    step = steps[number]
+    rank = f"{first} + {step}" if first and step else first or str(step)
+    peer = k.out.name("peer")
+    k.out.line(f"const char *{peer} = tf_peer(smem, {rank});")
+    return peer
 
 
 def _add(

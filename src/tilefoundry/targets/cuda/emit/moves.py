@@ -7,6 +7,7 @@ from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.cuda.emit import matrix, pieces
+from tilefoundry.targets.cuda.emit.cluster import memory_of
 from tilefoundry.targets.cuda.emit.held import Domain, count
 from tilefoundry.targets.cuda.emit.index import At, each
 from tilefoundry.targets.cuda.emit.kernel import Kernel
@@ -35,7 +36,7 @@ def emit_copy(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     elif source.storage == "rmem" and write.storage == "rmem":
         _between_registers(k, source, write)
     elif write.storage == "rmem":
-        _load(k, source, write)
+        _load(k, source, write, memory_of(k, issue))
     elif source.storage == "rmem":
         plan = _matrix_store(source, write, mesh)
         if plan is not None:
@@ -78,9 +79,9 @@ def _fill(k: Kernel, issue: Issue, source: Scalar, write: View, mesh: Mesh) -> N
     assign(k, write, over, lambda at, turns: (value.text, wide(source.dtype)))
 
 
-def _load(k: Kernel, source: View, write: View) -> None:
+def _load(k: Kernel, source: View, write: View, memory: str) -> None:
     over = k.held(write)
-    access = Access(k, source, over)
+    access = Access(k, source, over, memory=memory)
     dtype = write.dtype
     per = per_word(dtype)
     width = (

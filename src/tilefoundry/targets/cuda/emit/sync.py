@@ -60,7 +60,9 @@ def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:
         case "fence_init":
             out.line("tf_mbarrier_init_fence();")
         case "wait":
-            word = "tf_mbarrier_wait_cluster" if stmt.barrier in k.remote else "tf_mbarrier_wait"
+            word = "tf_mbarrier_wait"
+            if stmt.barrier in k.remote:
+                word += "_read" if stmt.read else "_cluster"
             out.line(f"{word}({at}, {k.dim(stmt.parity)});{why}")
         case "arrive":
             test = _every(k, stmt.every, mesh)
@@ -69,6 +71,8 @@ def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:
                 return
             first, steps = k.ranks(stmt.over)
             with out.block(test.strip()):
+                if not stmt.read:
+                    out.line("tf_cluster_release();")
                 for step in steps:
                     rank = f"{first} + {step}" if first and step else first or str(step)
                     out.line(f"tf_mbarrier_arrive_at({at}, {rank});{why}")

@@ -320,29 +320,35 @@ TF void tf_mbarrier_wait(uint32_t at, int parity) {
         "}" ::"r"(at), "r"(parity)
         : "memory");
 }
-// As before, for a barrier that other CTAs of the cluster arrive on.
-TF void tf_mbarrier_wait_cluster(uint32_t at, int parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra over;\n"
-        "bra again;\n"
-        "over:\n"
-        "}" ::"r"(at), "r"(parity)
-        : "memory");
-}
+// For a barrier that other CTAs of the cluster arrive on, to see what they wrote; and to know that
+// they have read, before this thread overwrites it.
+#define TF_WAIT(NAME, SEM)                                                              \
+    TF void tf_mbarrier_wait_##NAME(uint32_t at, int parity) {                          \
+        asm volatile(                                                                   \
+            "{\n"                                                                       \
+            ".reg .pred done;\n"                                                        \
+            "again:\n"                                                                  \
+            "mbarrier.try_wait.parity." SEM ".cluster.shared::cta.b64 done, [%0], %1;\n" \
+            "@done bra over;\n"                                                         \
+            "bra again;\n"                                                              \
+            "over:\n"                                                                   \
+            "}" ::"r"(at), "r"(parity)                                                  \
+            : "memory");                                                                \
+    }
+TF_WAIT(cluster, "acquire")
+TF_WAIT(read, "relaxed")
 TF void tf_mbarrier_arrive(uint32_t at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
+// What this thread wrote, and what it knows that others wrote, before its next arrivals.
+TF void tf_cluster_release() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 // The same barrier of the cluster's CTA of number `rank`.
 TF void tf_mbarrier_arrive_at(uint32_t at, int rank) {
     asm volatile(
         "{\n"
         ".reg .b32 there;\n"
         "mapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n"
         "}" ::"r"(at), "r"(rank)
         : "memory");
 }

@@ -13,13 +13,11 @@ from math import prod
 from tilefoundry.ir.expr import Dim, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import Loop
-from tilefoundry.lower.storage import coordinate
-from tilefoundry.targets.contract.copy import CopyInstr
+from tilefoundry.ir.types import TensorType
+from tilefoundry.targets.contract.copy import CopyInstr, Side
 from tilefoundry.targets.contract.legality import Unmet
-from tilefoundry.targets.contract.registry import contract_at
+from tilefoundry.targets.contract.place import Window
 from tilefoundry.targets.contract.unit import CLUSTER
-from tilefoundry.tir.plans import plan_of
-from tilefoundry.tir.program import Issue, View, window
 
 
 def shared_axes(
@@ -46,32 +44,46 @@ def _axes(values: Iterable[Dim], loops: Sequence[Loop]) -> frozenset[Axis]:
     return frozenset(out)
 
 
-def divided(issue: Issue, mesh: Mesh, over: Sequence[Axis]) -> Issue | None:
-    """The part of a load that one of the CTAs along ``over`` issues for all of them, cut so
-    that the fewest boxes are needed; None where the contract has none."""
-    contract = contract_at(issue.instr)
-    (source, *_), target = issue.reads, issue.writes[0]
+def number_of(over: Sequence[Axis]) -> Dim:
+    """The number of a unit among those along ``over``."""
+    number: Dim = 0
+    for a in over:
+        number = number * a.extent + Coord(a.name, 0, a.extent - 1, axis=a).expr()
+    return number
+
+
+def divided(
+    contract: object, level: str, mesh: Mesh, source: Side, target: Side, over: Sequence[Axis]
+) -> int | None:
+    """The axis of a tile that a load of it is cut along, so that each unit along ``over`` loads
+    a part for all: the one that needs the fewest boxes; None where the contract has none."""
     able = isinstance(contract, CopyInstr) and contract.multicast
-    if not over or not able or not isinstance(source, View) or source.shape != target.shape:
+    if not over or not able or source.type.shape != target.type.shape:
         return None
+    assert isinstance(contract, CopyInstr)
     count = prod(a.extent for a in over)
-    best: tuple[int, Issue] | None = None
-    for axis, extent in enumerate(target.shape):
-        if extent % count:
+    best: tuple[int, int] | None = None
+    for axis, extent in enumerate(target.type.shape):
+        if not isinstance(extent, int) or extent % count:
             continue
-        number: Dim = 0
-        for a in over:
-            number = number * a.extent + coordinate(a)
-        starts = tuple(number * (extent // count) if n == axis else 0
-                       for n in range(len(target.shape)))  # fmt: skip
-        shape = tuple(e // count if n == axis else e for n, e in enumerate(target.shape))
-        part = Issue(issue.instr, (window(source, starts, shape),),
-                     (window(target, starts, shape),), {**issue.attrs, "multicast": tuple(over)},
-                     issue.span, issue.source)  # fmt: skip
-        plan = plan_of(part, mesh)
-        if plan is None or isinstance(plan, Unmet):
-            continue
-        boxes = prod(plan.repeat)
-        if best is None or boxes < best[0]:
-            best = boxes, part
+        start = number_of(over) * (extent // count)
+        parts = [_part(side, axis, start, extent // count) for side in (source, target)]
+        plan = contract.judge(level, mesh, *parts)
+        if not isinstance(plan, Unmet) and (best is None or prod(plan.repeat) < best[0]):
+            best = prod(plan.repeat), axis
     return best[1] if best else None
+
+
+def _part(side: Side, axis: int, start: Dim, size: int) -> Side:
+    """``size`` elements of a tile along ``axis``, from ``start`` on."""
+    window = side.window or Window.all_of(side.type)
+    starts = tuple(
+        s + start * window.step(n) if window.axes[n] == axis else s
+        for n, s in enumerate(window.starts)
+    )
+    shape = tuple(size if n == axis else e for n, e in enumerate(side.type.shape))
+    type = TensorType(shape, side.type.dtype, None, side.type.storage)
+    return Side(type, Window(window.whole, window.axes, starts, window.steps))
+
+
+__all__ = ["divided", "number_of", "shared_axes"]

@@ -58,6 +58,6 @@ class Here(Session):
         self.children.append(child)
         return child
 
-    def _player(self, role):
+    def _player(self, role, beside=None):
         still = lambda pid: Reading(0.0, None)  # noqa: E731
         return Player(role, self._start(role), [], 1, self.evict, still)

@@ -1,5 +1,6 @@
 """The clock of an accelerator, held to the command's: a device and its process are made up here."""
 
+import ctypes
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -8,12 +9,14 @@ import pytest
 
 from tilefoundry.diag import Refusal
 from tilefoundry.ir.dtype import DTYPES
+from tilefoundry.judge.channel import read_outputs
+from tilefoundry.judge.child import Program
 from tilefoundry.judge.measure.clock import Reading
 from tilefoundry.judge.measure.device import SETS_BYTES, DevicePlayer, sets_of
 from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.report import Report
 from tilefoundry.judge.measure.statistics import spread
-from tilefoundry.judge.tensor import RawTensor
+from tilefoundry.judge.tensor import RawTensor, place
 
 REQUEST = 3e-4
 """Seconds that a request takes beside what is timed."""
@@ -32,6 +35,8 @@ class Device:
         self.log.append((what, request))
         if what == "pin":
             return {"l2": self.l2}
+        if what == "release":
+            return {}
         if what == "stage":
             self.sets = request["sets"]
             return {}
@@ -99,9 +104,76 @@ def test_sets_go_by_the_cache_and_repeat_none(timed):
             assert all(data for _, _, data in request["changes"])
 
 
+TWIN = """
+from tilefoundry.dsl import *
+from tilefoundry.runtime import runtime_func, runtime_module
+from tilefoundry.target import CpuTarget
+
+@module(entry="f", target=CpuTarget())
+class Program:
+    @func
+    def f(x: Tensor[(8,), "f32"], y: Tensor[(8,), "f32"]):
+        return x * y + x
+
+@runtime_module(Program)
+class Twin:
+    @runtime_func
+    def f(self, x, y):
+        return x * y + x
+"""
+
+
+def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, monkeypatch):
+    """The child's side of a device, on memory of the processor: changes go to addresses."""
+    monkeypatch.setattr("tilefoundry.judge.child.withhold", lambda: None)
+    stream = SimpleNamespace(cuda_stream=7)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: stream)
+    (tmp_path / "twin.py").write_text(TWIN)
+    rng = np.random.default_rng(0)
+    given = {name: RawTensor.from_values(DTYPES["f32"], (8,), rng.normal(size=8)) for name in "xy"}
+    program = Program()
+    program.open = open
+    program.load(str(tmp_path / "twin.py"), "Twin.f", {})
+    program.prepare({}, "cpu")
+    log = []
+
+    def timed(on, held, changes, run):
+        log.append((on, held))
+        for address, data in changes:
+            ctypes.memmove(address, data, len(data))
+        run()
+        return {"ns": 1, "wall": 2, "host": 1, "starved": False}
+
+    program._clock = SimpleNamespace(time=timed)
+    places = []
+    for name, tensor in given.items():
+        path = tmp_path / name
+        path.write_bytes(tensor.view)
+        places.append(place(str(path), 0, "f32", (8,)))
+    program.stage(places, 3)
+    fresh = Fresh(given, [5], True)
+    for sets in ([0, 1, 2], [2, 0]):
+        program.release()
+        answer = program.timed_device(1000, sets, fresh.changes(sets))
+        assert answer["ns"] == 1 and log[-1] == (7, 1000)
+        for call in range(len(sets)):
+            kept = list(program._results_kept)
+            out = tmp_path / "out"
+            out.write_bytes(b"")
+            assert program.results(str(out), call) == {}
+            with out.open("rb") as file:
+                (got,) = read_outputs(file)
+            want = {name: t.values() for name, t in fresh.at(call).items()}
+            want = (want["x"] * want["y"]).astype(np.float32) + want["x"].astype(np.float32)
+            assert np.allclose(got.values(), want, rtol=1e-6)
+            # what was judged is spoiled; the others are as they were
+            assert np.isnan(kept[call].numpy()).all()
+            program._results_kept = kept
+
+
 def test_sets_take_what_memory_there_is():
     assert sets_of(SETS_BYTES // 4, SETS_BYTES // 2, 50 << 20) == (2, 1)
-    assert sets_of(32 << 20, 32 << 20, 50 << 20) == (128, 1)
+    assert sets_of(32 << 20, 32 << 20, 50 << 20) == (256, 1)
     assert sets_of(4096, 0, 1 << 20) == (768, 128)
 
 

@@ -118,8 +118,15 @@ def _typical(batches: Sequence[Batch]) -> Reading:
     return Reading(median(r.wall for r in found), median(cpus) if cpus else None)
 
 
-def hold(who: str, batches: Sequence[Batch], cost: Overhead, threads: int) -> None:
-    """Refuse a process whose times leave out what the parent's clocks show.
+def hold(
+    who: str,
+    batches: Sequence[Batch],
+    cost: Overhead,
+    threads: int,
+    allowed: float = ALLOWED_SECONDS,
+) -> None:
+    """Refuse a process whose times leave out what the parent's clocks show, beyond ``allowed``
+    seconds a batch and what a call may.
 
     The median over the batches counts: what is hidden in fewer than half of them does not
     change a median. With one thread nothing else may run, so that its CPU time counts; wall
@@ -131,7 +138,7 @@ def hold(who: str, batches: Sequence[Batch], cost: Overhead, threads: int) -> No
     for batch in batches:
         left, usual = batch.excess(), cost.of(len(batch.times))
         told = sum(batch.times)
-        room = ALLOWED_SECONDS + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * told
+        room = allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * told
         wall = left.wall - usual.wall - room
         if left.cpu is None or usual.cpu is None:
             hidden.append(wall)

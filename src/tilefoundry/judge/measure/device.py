@@ -17,7 +17,7 @@ from typing import Any
 
 from tilefoundry.judge.measure.clock import Batch, Overhead, Reading, hold, overhead
 from tilefoundry.judge.measure.fresh import Fresh
-from tilefoundry.judge.measure.player import EMPTY, EMPTY_CALLS, WARM_SECONDS, Player
+from tilefoundry.judge.measure.player import EMPTY, WARM_SECONDS, Player
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
@@ -26,7 +26,7 @@ from tilefoundry.judge.tensor import RawTensor
 from tilefoundry.judge.weights import Weights
 
 BATCH_SECONDS = 5e-3
-MOST_SETS, SETS_BYTES = 128, 16 << 30
+MOST_SETS, SETS_BYTES = 256, 24 << 30
 """Sets of inputs that are held, and the memory that they and their results may take."""
 MOST_BEYOND = 1 << 16
 BEYOND = 3
@@ -36,6 +36,10 @@ LEAST_HELD, MOST_HELD = 1e-3, 50e-3
 MOST_CALLS = 256
 """Calls of one batch: the driver queues about a thousand launches."""
 LEAD = 1
+EMPTY_CALLS = 129
+"""Calls of the larger empty batches: near to what is timed, since what a call costs adds up."""
+ALLOWED_SECONDS = 4e-4
+"""What may be unaccounted for in a batch: two processes, a driver and a device take part."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class DevicePlayer(Player):
             sets = [(self.next + n) % self.sets for n in range(min(calls, self.sets))]
             self.next = (sets[-1] + 1) % self.sets
         changes = self.fresh.changes(sets)
+        self.child.ask("release", "giving up its results")
         doing = f"timing {self.runner.signature.func}"
         taken, told, answer = self._held("timed_device", doing, sets=sets, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
@@ -175,7 +180,8 @@ class DevicePlayer(Player):
         """Refuse times that leave out what the command's clock shows; threads are not counted,
         since the device is what works."""
         for data, batches in self.batches.items():
-            hold(f"the {self.who}", batches, self.cost[data], threads + 1)
+            who = f"the {self.who}"
+            hold(who, batches, self.cost[data], threads + 1, ALLOWED_SECONDS)
 
     def busy(self, data: str) -> list[float]:
         """Not known: processors do not compute here."""

@@ -97,13 +97,18 @@ class Session(check.Session):
     def measure(self) -> Report:
         asked = self.asked
         self._folder()
-        first = self._player("candidate")
+        early = None
+        if asked.device != "cpu":  # where processors are not what is measured
+            early = self._start("reference")
+            early.begin("warm", "starting torch")
+        first = self._player("candidate", early)
         self._load(first.child, asked.path, asked.selector, "" if asked.evaluated else "timed")
         given = self._read_files()
         about = About.read(first.child.finish())
         self.sources.setdefault(about.file, sha256(about.file))
         first.child.stop()
-        reference = self._start("reference")
+        reference = early or self._start("reference")
+        reference.go()
         self._load(reference, about.file, f"{about.module}.{about.func}")
         reference.finish()
         signature = Signature.read(reference.ask("describe", "describing its function"))
@@ -183,9 +188,10 @@ class Session(check.Session):
         self.children.append(child)
         return child
 
-    def _player(self, role: Role) -> Player:
+    def _player(self, role: Role, beside: Child | None = None) -> Player:
+        """A side's process; all others but ``beside`` stand still meanwhile."""
         for child in self.children:
-            if child.alive:
+            if child.alive and child is not beside:
                 child.stop()
         threads, device = self.asked.threads, self.asked.device
         if device != "cpu":

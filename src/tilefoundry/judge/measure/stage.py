@@ -170,7 +170,6 @@ class Stage:
         places = [(self._places[k][n] + at, bytes.fromhex(data))
                   for k, (n, at, data) in zip(sets, changes, strict=True) if data]  # fmt: skip
         call, given = self._call, [self._sets[k] for k in sets]
-        self._results_kept.clear()
         kept = self._results_kept
 
         def run() -> None:
@@ -180,6 +179,11 @@ class Stage:
         with torch.no_grad():
             found = self._clock.time(self._stream, held, places, run)
         return self._odd() or found
+
+    def release(self) -> dict[str, Any]:
+        """Give up the results of the last batch, outside the next one's time."""
+        self._results_kept.clear()
+        return {}
 
     def _odd(self) -> dict[str, Any]:
         """A result that is no plain tensor; empty where there is none."""

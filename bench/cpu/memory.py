@@ -100,7 +100,9 @@ def target() -> tuple[str, int]:
     from tilefoundry.build.machine import missing
     from tilefoundry.targets import load_target
 
-    for name, lanes in (("amd.epyc_avx512", 16), ("x86_64.generic", 8)):
+    for name, lanes in (
+        ("intel.xeon_amx", 16), ("amd.epyc_avx512", 16), ("x86_64.generic", 8),
+    ):  # fmt: skip
         if not missing(load_target(name).capabilities):
             return name, lanes
     sys.exit("this machine has neither AVX-512 nor AVX2")

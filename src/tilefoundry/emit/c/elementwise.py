@@ -26,6 +26,9 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARE = {
     "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
 }  # fmt: skip
+HALVES = ("add", "sub", "mul")
+"""Operations on f16 that some processors carry out as they are: in f32, rounded once, their
+results are the same bits, for 24 bits are twice 11 and 2 more."""
 LOGIC = {"logical_and": "&", "logical_or": "|"}
 CALLS = frozenset([
     "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
@@ -80,6 +83,8 @@ def computed(k: Kernel, op: str, issue: Issue, at: tuple[Dim, ...], result: DTyp
             f"({truth[0]}) {LOGIC[op]} ({truth[1]})"
         )  # fmt: skip
         return text if result.kind == "bool" else narrowed(f"({text})", "b8", result)
+    if op in HALVES and all(x.name == "f16" for x in (result, *(r.dtype for r in reads))):
+        return f"tf_{op}_f16({', '.join(k.value(r, at) for r in reads)})"
     have = wide(dtype)
     if op == "div" and not dtype.is_float:
         have = "f32"

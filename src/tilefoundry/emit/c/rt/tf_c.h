@@ -242,6 +242,21 @@ TF f16v tf_f32_to_f16(f32v x) {
     return r;
 #endif
 }
+/* Arithmetic of halves: in f32 and rounded once, or by the machine's own, to the same bits. */
+#if defined(__AVX512FP16__) && defined(__AVX512VL__) && TF_LANES == 16
+#define TF_HALF(name, sign) \
+    TF f16v tf_##name##_f16(f16v a, f16v b) { return (f16v)_mm256_##name##_ph((__m256h)a, (__m256h)b); }
+#elif defined(__AVX512FP16__) && defined(__AVX512VL__) && TF_LANES == 8
+#define TF_HALF(name, sign) \
+    TF f16v tf_##name##_f16(f16v a, f16v b) { return (f16v)_mm_##name##_ph((__m128h)a, (__m128h)b); }
+#else
+#define TF_HALF(name, sign) \
+    TF f16v tf_##name##_f16(f16v a, f16v b) { return tf_f32_to_f16(tf_f16_to_f32(a) sign tf_f16_to_f32(b)); }
+#endif
+TF_HALF(add, +)
+TF_HALF(sub, -)
+TF_HALF(mul, *)
+#undef TF_HALF
 /* 8-bit floats: exponent bias and mantissa bits are parameters. e4m3 has no infinity: what is
  * too large becomes the largest, as in torch. */
 TF float tf_small_to_f32(unsigned x, int mantissa, int bias) {

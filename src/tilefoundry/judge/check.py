@@ -14,6 +14,7 @@ import platform
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,10 @@ class Session:
     ) -> list[Drawn]:
         """The sets of inputs: one from files, or one at random of each class."""
         if files is None:
-            return [random_inputs(self.seed, signature, dims, n, v) for n, v in enumerate(values)]
+            with ThreadPoolExecutor() as pool:  # numpy draws without holding the interpreter
+                drawn = [pool.submit(random_inputs, self.seed, signature, dims, n, v)
+                         for n, v in enumerate(values)]  # fmt: skip
+            return [one.result() for one in drawn]
         inputs: dict[str, RawTensor] = {}
         for declared in signature.inputs:
             path = files[declared.name]

@@ -134,3 +134,24 @@ def test_screening_with_infinities(words):
     values = NORMAL.copy()
     values[3, 5] = np.inf
     assert accepted(stated(*words), raw(values, "f16")) == []
+
+
+def test_rows_in_another_order():
+    # Rows that are nearly alike, of values far apart.
+    rows = NORMAL[:1] + 1e-4 * RNG.standard_normal((64, 1))
+    step = np.abs(rows - np.roll(rows, 1, axis=0)).max()
+    diag = refusal(stated(("max_abs", 2 * step)), raw(rows))
+    assert "rows moved by one" in diag.says and f"{step:.3g}" in diag.expected
+    assert accepted(stated(("max_abs", step / 2)), raw(rows)) == []
+
+
+def test_results_on_other_and_on_coarser_inputs():
+    reference = raw(1000 + NORMAL)
+    near = raw(1000 + NORMAL + 1e-4 * RNG.standard_normal(NORMAL.shape))
+    predicates = stated(("max_abs", 1e-3))
+    assert screen("output", predicates, [Draw(reference, {}, {})]) == []
+    with pytest.raises(Refusal) as caught:
+        screen("output", predicates, [Draw(reference, {}, {"the result on other inputs": near})])
+    assert "the result on other inputs would pass" in caught.value.diags[0].says
+    # Equal everywhere: right on those inputs too, and so no evidence against the predicates.
+    assert screen("output", predicates, [Draw(reference, {}, {"it": reference})]) == []

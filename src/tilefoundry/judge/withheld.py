@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
+from tilefoundry.ops.base import Op
 
 EVALUATORS = {"tilefoundry.evaluate.run": "Evaluator", "tilefoundry.interpret.run": "run_program"}
 """Modules that give a program its meaning, and what of them does."""
@@ -49,6 +50,20 @@ def withhold() -> None:
             else:
                 subject.__code__ = _refuse.__code__
         sys.modules[name] = _Withheld(name)
+    for kind in _kinds(Op):
+        kind.evaluate = _refuse  # type: ignore[method-assign]
+    Op.__init_subclass__ = classmethod(_without_meaning)  # type: ignore[assignment]
+
+
+def _kinds(kind: type[Op]) -> Iterator[type[Op]]:
+    yield kind
+    for lower in kind.__subclasses__():
+        yield from _kinds(lower)
+
+
+def _without_meaning(kind: type[Op], **_: Any) -> None:
+    """What becomes of operations that are declared from now on."""
+    kind.evaluate = _refuse  # type: ignore[method-assign]
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:

@@ -26,7 +26,7 @@ ATTACKS = [
          "product"),
     Twin("one_k_too_few", "return a[:, :-1] @ b[:-1]", DISAGREES, "product"),
     Twin("last_wins", "t = x.tolist()\nreturn torch.tensor([max(range(8), key=lambda k: "
-         "(r[k], k)) for r in t])", (DISAGREES, AGREES), "best"),
+         "(r[k], k)) for r in t])", DISAGREES, "best"),
     Twin("indices_wrapped", "return table[at % 49]", DISAGREES, "picked"),
     Twin("first_row_for_repeats", "seen = {}\nreturn torch.stack([table[seen.setdefault(i, i)] "
          "if n < 40 else table[0] for n, i in enumerate(at.tolist())])", DISAGREES, "picked"),
@@ -101,8 +101,8 @@ ATTACKS = [
     Twin("trace_set", "sys.settrace(lambda *a: None)\nsys.setprofile(None)\n"
          "return torch.zeros_like(x)", DISAGREES, alone=True),
     Twin("loops_of_the_judge_patched", "import tilefoundry.judge.child as child\n"
-         "child._digest = lambda tensor: ''\nw.zero_()\nreturn x @ w", DISAGREES, "weighted",
-         alone=True),
+         "child._digest = lambda tensor: ''\nw.zero_()\nreturn x @ w",
+         ("check-inputs-mutated", DISAGREES), "weighted", alone=True),
     Twin("library_in_a_thread", "found = []\n"
          "t = threading.Thread(target=lambda: found.append(x * y + x))\nt.start()\nt.join()\n"
          "return found[0]", "check-library-called", options=NO_LIBRARIES),
@@ -121,6 +121,6 @@ ATTACKS = [
     Twin("interpreter_of_tir", "from tilefoundry.interpret.run import run_program\n"
          "return run_program(None, {}, {})", "check-evaluator-called"),
     Twin("operations_of_the_evaluator", "from tilefoundry.ops.mul import OP\n"
-         "return OP.evaluate([x, y], {}, None) + x", ("check-evaluator-called", AGREES),
+         "return OP.evaluate([x, y], {}, None) + x", "check-evaluator-called",
          alone=True),
 ]  # fmt: skip

@@ -360,19 +360,20 @@ tried("fill", fill)
     assert one.said["fill"] == "OSError" and one.said["bytes"] <= 16 << 20
 
 
-def test_where_nothing_is_allowed_it_is_said(tmp_path, monkeypatch):
-    """Without namespaces, filters and other users every loss is in the record, and a program
-    runs all the same."""
+def test_where_nothing_is_allowed_it_is_said(jailed, monkeypatch):
+    """Without namespaces, filters and other users every loss is in the record, a program runs
+    all the same, and the command's memory is closed to it even so."""
     nothing = "s.unshare = l.version = c.install = refused; e.main()"
     imports = "import tilefoundry.judge.jail.landlock as l, tilefoundry.judge.jail.seccomp as c; "
     monkeypatch.setattr(process, "BEGIN", WITHOUT + imports + nothing)
     monkeypatch.setattr(settings, "_user", lambda number: (0, "no other user"))
-    child = Child("candidate", tmp_path, 60.0, "cpu")
-    try:
-        assert child.ask("warm", "starting")["torch"]
-        degraded = {name for name, how in child.isolation.items() if how.startswith(DEGRADED)}
-    finally:
-        child.close()
+    ours = os.getpid()
+    one = jailed(f"""
+tried("memory", lambda: open("/proc/{ours}/mem", "rb"))
+tried("environment", lambda: open("/proc/{ours}/environ", "rb").read())
+""")
+    assert one.said == {"memory": "PermissionError", "environment": "PermissionError"}
+    degraded = {name for name, how in one.child.isolation.items() if how.startswith(DEGRADED)}
     assert degraded == {"processes", "network", "files", "user", "landlock", "calls"}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tilefoundry
+from tilefoundry.judge.jail import system
 
 FIRST_USER, USERS = 61184, 4000
 """User ids that systemd keeps for services without a name of their own: nobody else's."""
@@ -39,6 +40,8 @@ def settings(
     whose driver reserves address space that is no memory used: only CPU runs are bounded.
     """
     user, why = _user(number)
+    if not user and sys.platform == "linux":
+        system.prctl(system.SET_DUMPABLE, 0)  # our memory is closed to others of our own user
     memory = _memory() if device == "cpu" else 0
     processors = os.cpu_count() or 1
     for path in own:

@@ -2,8 +2,8 @@
 result of one is stored, past the caches, the powers of the next are taken, and the row after
 that is read and its maximum found, so that memory is read and written all the time. Chunks of
 VECS vectors go through STREAMS parts of the row side by side, so that each has a prefetcher of
-its own. Each core keeps two rows and their powers in memory that no other reads. What is beyond
-a row is minus infinity."""
+its own. Each core keeps a row and the powers of another in memory that no other reads, each
+element in the place of the one that it follows. What is beyond a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -14,7 +14,7 @@ STREAMS, SIZE = 4, 4 if DTYPE == "f32" else 2
 CHUNK = LANES * VECS
 WIDE = ceildiv(COLS, STREAMS * CHUNK) * STREAMS * CHUNK
 PART = WIDE // STREAMS
-SKEW = 5 * CHUNK  # kept rows begin at different places of a page: else a load behind a store waits
+SKEW = 5 * CHUNK  # parts that are kept begin at different places of a page: else a load behind a store waits
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
@@ -32,35 +32,33 @@ class Softmax:
     def softmax(x: Tensor[(ROWS, COLS), DTYPE]) -> Tensor[(ROWS, COLS), DTYPE]:
         padded = tf.pad(x, (0, WIDE - COLS, 0, (STEPS + 2) * CORES - ROWS), LEAST)
         out = tf.empty(Tensor[((STEPS + 2) * CORES, WIDE), DTYPE])
-        rows = tf.empty(Tensor[(2 * CORES, WIDE + SKEW), DTYPE])
-        powers = tf.empty(Tensor[(2 * CORES, WIDE + SKEW), "f32"])
+        rows = tf.empty(Tensor[(CORES, STREAMS, PART + SKEW), DTYPE])
+        powers = tf.empty(Tensor[(CORES, STREAMS, PART + SKEW), "f32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for slot in range(cores.core, 2 * CORES, CORES):
-                    for c in tf.tile(WIDE, CHUNK):
-                        none = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
-                        rows = tf.insert_slice(rows, tf.cast(none, DTYPE), (slot, c.start))
-                        powers = tf.insert_slice(powers, none, (slot, c.start))
+                for stream in range(STREAMS):
+                    for c in tf.tile(PART, CHUNK):
+                        none = tf.zeros(Tensor[(1, 1, CHUNK), "f32", (1, 1, VECS, LANES @ t.lane), "rmem"])
+                        rows = tf.insert_slice(rows, tf.cast(none, DTYPE), (cores.core, stream, c.start))
+                        powers = tf.insert_slice(powers, none, (cores.core, stream, c.start))
                 top = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
                 scale = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
                 for step in range(STEPS + 2):
                     row = step * CORES + cores.core
-                    this = step % 2 * CORES + cores.core
-                    other = (step + 1) % 2 * CORES + cores.core
                     sums = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
                     most = sums + LEAST
                     for c in tf.tile(PART, CHUNK):
                         for stream in range(STREAMS):
                             at = stream * PART + c.start
-                            done = tf.reshard(powers[this:this + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                            done = tf.reshard(powers[cores.core, stream:stream + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                             made = tf.schedule((tf.cast(done * scale, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
                             out = tf.insert_slice(out, made, (row, at))
-                            v = tf.reshard(rows[other:other + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                            v = tf.reshard(rows[cores.core, stream:stream + 1, c], (1, VECS, LANES @ t.lane), "rmem")
                             power = tf.exp(tf.cast(v, "f32") - top)
-                            powers = tf.insert_slice(powers, power, (other, at))
+                            powers = tf.insert_slice(powers, tf.reshape(power, (1, 1, CHUNK)), (cores.core, stream, c.start))
                             sums = sums + power
                             w = tf.reshard(padded[row:row + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
-                            rows = tf.insert_slice(rows, w, (this, at))
+                            rows = tf.insert_slice(rows, tf.reshape(w, (1, 1, CHUNK)), (cores.core, stream, c.start))
                             most = tf.maximum(most, tf.cast(w, "f32"))
                     scale = 1.0 / tf.reshard(tf.reduce(sums, (1,), True, "sum"), (1, 1))
                     top = tf.reshard(tf.reduce(most, (1,), True, "max"), (1, 1))

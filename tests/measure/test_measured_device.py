@@ -160,7 +160,7 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
             kept = list(program._results_kept)
             out = tmp_path / "out"
             out.write_bytes(b"")
-            assert program.results(str(out), call) == {}
+            assert program.results(str(out), call, True) == {}
             with out.open("rb") as file:
                 (got,) = read_outputs(file)
             want = {name: t.values() for name, t in fresh.at(call).items()}

@@ -29,8 +29,8 @@ the part of all."""
 STOLEN_PART = 0.25
 """What of the calls' time a virtual machine may lose to others without being told."""
 
-GIVING_SECONDS, GIVING_RATE = 5e-3, 1e9
-"""Time and bytes per second within which results that are there are written to a file."""
+GIVING_SECONDS = 5e-3
+"""What the first giving of results may take beyond twice the second."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,13 @@ def hold(
                taken=f"{taken * 1e3:.3f}", hidden=f"{typical * 1e3:.3f}")  # fmt: skip
 
 
-def hold_giving(who: str, seconds: float, size: int) -> None:
-    """Refuse a process that takes longer to give results of ``size`` bytes than to write them."""
-    usual = GIVING_SECONDS + size / GIVING_RATE
-    if seconds > usual:
-        refuse("measure-clock", None, who=who, told="0.000", taken=f"{seconds * 1e3:.3f}",
-               hidden=f"{(seconds - usual) * 1e3:.3f}")  # fmt: skip
+def hold_giving(who: str, first: float, again: float) -> None:
+    """Refuse a process that takes longer to give results the first time than the second, when
+    they are there for certain."""
+    hidden = first - 2 * again - GIVING_SECONDS
+    if hidden > 0:
+        refuse("measure-clock", None, who=who, told="0.000", taken=f"{first * 1e3:.3f}",
+               hidden=f"{hidden * 1e3:.3f}")  # fmt: skip
 
 
 def megahertz(cpus: Sequence[int]) -> tuple[list[float], str]:

@@ -153,11 +153,20 @@ class Player:
         They must be there already: a process that computes only now is refused.
         """
         assert self.runner is not None and self.fresh is not None
-        path = self.runner.folder / "timed.output"
-        path.touch()
         last = len(self.fresh.batch) - 1
         call = last if self.runner.manners.static else secrets.randbelow(last + 1)
-        taken, answer = self._asked("results", "giving its results", out=str(path), call=call)
+        found, first = self._given(call, False)
+        _, again = self._given(call, True)
+        hold_giving(f"the {self.who}", first, again)
+        self.snapshots.append((self.fresh.at(call), found))
+
+    def _given(self, call: int, last: bool) -> tuple[list[RawTensor], float]:
+        """The results of a call, and the seconds that it took to give them."""
+        assert self.runner is not None and self.fresh is not None
+        path = self.runner.folder / "timed.output"
+        path.touch()
+        doing = "giving its results"
+        taken, answer = self._asked("results", doing, out=str(path), call=call, last=last)
         self.runner.hold_form(answer, list(self.fresh.types))
         with path.open("rb") as file:
             try:
@@ -165,9 +174,7 @@ class Player:
             except Malformed as broken:
                 self.child.died(f"it wrote {broken}")
         path.unlink()
-        spent = taken.wall if taken.cpu is None else taken.cpu
-        hold_giving(f"the {self.who}", spent, sum(tensor.nbytes for tensor in found))
-        self.snapshots.append((self.fresh.at(call), found))
+        return found, taken.wall if taken.cpu is None else taken.cpu
 
     def _several(self, calls: int) -> tuple[float, ...]:
         """Times of calls on warm data, those that lead left out."""

@@ -193,8 +193,9 @@ class Stage:
         odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
         return {"form": [0, f"a {odd.pop().__name__}"]} if odd and self._back is None else {}
 
-    def results(self, out: str, call: int) -> dict[str, Any]:
-        """Write the results of one of the last timed calls to the file ``out``."""
+    def results(self, out: str, call: int, last: bool) -> dict[str, Any]:
+        """Write the results of one of the last timed calls to the file ``out``; the ``last``
+        time they are spoiled then."""
         found = self._results_kept[call]
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         if self._back is not None:
@@ -202,7 +203,7 @@ class Stage:
         answer = self._held(outputs, self._tensors) if self.subject is not None else {}
         if not answer:
             self._write(out, outputs)
-            if self.subject is not None:
+            if last and self.subject is not None:
                 self._results_kept.clear()
                 self._spoil(outputs)
         return answer

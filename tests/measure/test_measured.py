@@ -253,3 +253,24 @@ def test_another_kernel_in_a_later_process_is_refused(tmp_path, monkeypatch):
         measuring._hold_artefacts(candidate, True)
     assert code(caught) == ["measure-artefact"] and "a.so" in str(caught.value)
     measuring._hold_artefacts(candidate, False)  # a twin compiles in each process
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_a_rival_calls_the_librarys_own_elementwise_functions(tmp_path, dtype, monkeypatch):
+    """No detour by another type: one function of torch for each statement, the same bits."""
+    import torch
+
+    from tilefoundry.evaluate import evaluate
+    from tilefoundry.judge.measure.rival import subject
+    from tilefoundry.lang.load import load_source
+
+    text = HIR.replace("(x * y + x) * y", "(x * y + x) / y - x").replace('"f32"', f'"{dtype}"')
+    (tmp_path / "p.py").write_text(text)
+    module = load_source(str(tmp_path / "p.py"), "Program.chain", {}).module
+    called = subject(module, module.funcs["chain"], "torch", STATEMENTS, {"n": 5})
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    x, y = (torch.randn(5, 8).to(kind) for _ in range(2))
+    want = evaluate(module, "chain", [x, y], {}, "cpu")
+    monkeypatch.setattr(torch.Tensor, "float", lambda self: pytest.fail("by way of f32"))
+    got = called(x, y)
+    assert torch.equal(got, want[0] if isinstance(want, tuple | list) else want)

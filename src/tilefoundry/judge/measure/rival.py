@@ -318,7 +318,23 @@ def _torch_rms_norm(attrs: Any, node: Node) -> Callable[..., Any] | None:
     return lambda x, w=None, eps=attrs["eps"]: norm(x, x.shape[-1:], w, eps)
 
 
+def _torch_once(name: str) -> Callable[[Any, Node], Callable[..., Any] | None]:
+    """torch's function of a name, which rounds once; its definition here goes by way of f32."""
+
+    def made(attrs: Any, node: Node) -> Callable[..., Any] | None:
+        import torch
+
+        kind = node.tensor.dtype
+        if not kind.is_float or any(a.tensor.dtype != kind for a in node.args):
+            return None
+        return getattr(torch, name)
+
+    return made
+
+
+ONCE = ("add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum")
 BEST: Mapping[str, Callable[[Any, Node], Callable[..., Any] | None]] = {
+    **{name: _torch_once(name) for name in ONCE},
     "matmul": _torch_matmul,
     "softmax": _torch_softmax,
     "rms_norm": _torch_rms_norm,

@@ -221,7 +221,6 @@ ROWS: dict[str, Row] = {
     "softmax_long": memory("softmax_cta", softmax),
     "softmax_ring": memory("softmax_ring", softmax),
     "softmax_cluster": memory("softmax_cluster", softmax),
-    "softmax_cluster_30": memory("softmax_cluster", softmax, CLUSTERS=30),
     "transpose": memory("transpose_smem", lambda x: x.mT.contiguous()),
     "transpose_f32": memory("transpose_swizzled", lambda x: x.mT.contiguous()),
     "row_sum": memory("row_sum", lambda x: x.sum(-1, dtype=torch.float32), read),

@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
 
 ROWS, COLS = 1024, 131072
-CLUSTERS, CTAS, THREADS, VEC = 15, 8, 512, 8
+CLUSTERS, CTAS, THREADS, VEC = 30, 8, 512, 8
 PER = COLS // (CTAS * THREADS * VEC)
 
 

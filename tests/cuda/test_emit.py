@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -48,8 +49,11 @@ def assembled(tmp_path_factory):
     """Every program at its own size, those of two sizes at the other one as well."""
     programs = {**{n: program(n, own=True) for n in REFERENCES}, **{
         c: program(c) for c in EVALUATE if "@" in c}}  # fmt: skip
+    home = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one cache for all workers: each compiles its part
+        home = home.parent
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setenv("TILEFOUNDRY_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("TILEFOUNDRY_HOME", str(home / "assembled"))
         made = dict(zip(programs, pool.map(build_program, programs.values()), strict=True))
     return {name: (programs[name], built) for name, built in made.items()}
 

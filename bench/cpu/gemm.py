@@ -1,13 +1,20 @@
-"""Matrix products on the CPU, built by us, against numpy and torch in the same process.
+"""Matrix products on the CPU, built by us, against numpy and torch.
 
     python bench/cpu/gemm.py                    one line of key=value per case and thread count
     python bench/cpu/gemm.py --threads 1,2      (default: 1 and all cores)
     python bench/cpu/gemm.py --write            also keeps the rows under bench/results/
 
-Every process measures one case with one count of threads: 2 warm-up rounds, then rounds for
-about a second in which each contender runs once, in an order that turns. A row holds medians
-over PROCESSES processes and the spread of ours. Variables that hold a rival back are unset;
-`blas` is the kernel that numpy's OpenBLAS chose by itself. Run it on a quiet machine.
+Each contender is a process of its own, so that no one's waiting threads take another's cores and
+no one's affinity is another's: OMP_PROC_BIND, say, binds the thread that loads OpenMP, and
+OpenBLAS's threads, made later, would share its core. They take turns, the others asleep: a turn
+is a warm-up call and calls for TURN seconds, CYCLES turns each, in an order that turns, SETS
+times with new processes. A row holds the median speed of each and `ratio`, the median over the
+cycles of ours to the best rival's in the same cycle; `spread` is the distance of its quartiles.
+
+Variables that hold a rival back are unset. `blas`: the kernel that numpy's OpenBLAS chose and the
+threads it has; `kernel`: what torch says that it called; `cpus`: processor time by time. A rival
+called torch_avx512 is torch with oneDNN kept to the instructions of ours, where torch alone
+would take AMX. Cases for instructions that the machine lacks are left out.
 """
 
 from __future__ import annotations
@@ -20,92 +27,126 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
-PROCESSES, WARM, SECONDS = 3, 2, 1.0
-HOLDS_BACK = (
-    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR",
-    "MKL_DEBUG_CPU_TYPE", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
-)  # fmt: skip
+SETS, CYCLES, TURN = 2, 9, 0.1
+PAUSE = 0.2
+"""Seconds until the threads of the one before sleep: OpenBLAS's wait for up to 2^28 clocks."""
+OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+"""torch's threads, each on a core."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its constants; ``flops`` of one run."""
+    """A program with its constants, those for several threads apart; ``flops`` of one run;
+    ``isa`` what torch_avx512 may use."""
 
     name: str
     program: str
-    constants: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
-    flops: float = 0.0
+    flops: float
+    constants: dict[str, Any]
+    several: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    rivals: tuple[str, ...] = ("torch",)
+    isa: str = ""
 
     def sized(self, threads: int) -> dict[str, Any]:
-        """The constants for a count of threads: each core gets whole blocks of rows."""
-        out = {**self.constants, "CORES": threads}
-        if "STRIPS" in out:
-            blocks = -(-out["M"] // (14 * out["STRIPS"]))
-            out["STRIPS"] = -(-out["M"] // (14 * -(-blocks // threads) * threads))
-        return out
+        """The constants for a count of threads: cores are a grid, or a row."""
+        out = {**self.constants, **(self.several if threads > 1 else {})}
+        if "NC" not in out:
+            return {**out, "CORES": threads}
+        rows = threads if out.pop("SPLIT", "columns") == "rows" else 1
+        return {**out, "CM": rows, "CN": threads // rows}
 
 
-def f32(m: int, n: int, k: int, kc: int, strips: int) -> Case:
-    sizes = {"M": m, "N": n, "K": k, "KC": kc, "STRIPS": strips}
-    return Case(f"f32_{m}x{n}x{k}", "gemm_avx512", sizes, 2.0 * m * n * k)
+def product(
+    kind: str, program: str, m: int, n: int, k: int, *, rivals: tuple[str, ...] = ("torch",),
+    isa: str = "", several: dict[str, Any] | None = None, **constants: Any,
+) -> Case:  # fmt: skip
+    """A product of M x K by K x N."""
+    sizes = {"M": m, "N": n, "K": k, **constants}
+    name = f"{kind}_{m}x{n}x{k}"
+    return Case(name, program, 2.0 * m * n * k, sizes, several or {}, rivals, isa)
 
 
+def f32(m: int, n: int, k: int, several: dict[str, Any], **blocks: int) -> Case:
+    rivals = ("numpy", "torch")
+    return product("f32", "gemm_avx512", m, n, k, rivals=rivals, several=several, isa="", **blocks)
+
+
+AVX512 = ("torch_avx512",)
 CASES = (
-    f32(512, 512, 512, 512, 37),
-    f32(1024, 1024, 1024, 1024, 5),
-    f32(2048, 2048, 2048, 1024, 7),
-    f32(1000, 1111, 1222, 611, 6),
-    Case("bf16_1120x1024x1024", "gemm_bf16", {"M": 1120, "N": 1024, "K": 1024, "STRIPS": 10},
-         2.0 * 1120 * 2**20),
-    Case("u8i8_1120x1024x1024", "gemm_int8", {"M": 1120, "N": 1024, "K": 1024, "STRIPS": 10},
-         2.0 * 1120 * 2**20),
-    Case("gemv_bf16_4096x4096", "gemv", {"N": 4096, "K": 4096}, 2.0 * 2**24),
-    Case("bmm_gelu_8x448x512x512", "bmm_gelu", {"B": 8, "M": 448, "N": 512, "K": 512},
-         2.0 * 8 * 448 * 2**18),
-    Case("conv3x3_56x56x64x64", "conv3x3", {"H": 56, "W": 56, "C": 64, "F": 64},
-         2.0 * 56 * 56 * 64 * 64 * 9),
-)
+    f32(512, 512, 512, {"NC": 256}, MR=12, KC=512, NC=512),
+    f32(1024, 1024, 1024, {"NC": 512}, MR=13, KC=256, NC=1024),
+    f32(2048, 2048, 2048, {}, MR=13, KC=256, NC=1024),
+    f32(1000, 1111, 1222, {"SPLIT": "rows"}, MR=13, KC=306, NC=1120),
+    product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512),
+    product("u8i8", "gemm_int8", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_VNNI",
+            NC=1024, several={"NC": 512}),
+    product("bf16_amx", "gemm_amx", 1024, 1024, 1024, KC=1024, NC=512),
+    product("bf16_amx", "gemm_amx", 2048, 2048, 2048, KC=2048, NC=256),
+    product("u8i8_amx", "gemm_amx", 1024, 1024, 1024, DTYPE="u8", KC=1024, NC=1024,
+            several={"NC": 512}),
+    product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, DTYPE="u8", KC=2048, NC=512),
+    Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096},
+         rivals=("numpy", "torch")),
+    Case("bmm_gelu_8x448x512x512", "bmm_gelu", 2.0 * 8 * 448 * 2**18,
+         {"B": 8, "M": 448, "N": 512, "K": 512}),
+    Case("conv3x3_56x56x64x64", "conv3x3", 2.0 * 56 * 56 * 64 * 64 * 9,
+         {"H": 56, "W": 56, "C": 64, "F": 64}),
+)  # fmt: skip
 
 
-def rivals(case: Case, t: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """numpy and torch on the same inputs; what they lack is left out."""
+def runs_here(case: Case) -> bool:
+    """The machine has the case's instructions."""
+    from tilefoundry.build.machine import missing
+    from tilefoundry.lang.load import load_source
+
+    source = load_source(str(PROGRAMS / f"{case.program}.py"), None, case.sized(1))
+    return not missing(source.module.target.load().capabilities)
+
+
+# One contender, in its process
+
+
+def rival(case: Case, by: str, t: dict[str, Any]) -> Callable[[], Any]:
+    """What numpy or torch does with the same inputs."""
     import numpy as np
     import torch
     from torch.nn.functional import conv2d, gelu
 
     match case.program:
         case "gemm_avx512":
-            a, b = t["a"].numpy(), t["b"].numpy()
-            out = np.empty((a.shape[0], b.shape[1]), np.float32)
-            place = torch.empty(out.shape)
-            return {
-                "numpy": lambda: np.matmul(a, b, out=out),
-                "torch": lambda: torch.matmul(t["a"], t["b"], out=place),
-            }
-        case "gemm_bf16":
-            return {"torch": lambda: t["a"] @ t["b"]}
-        case "gemm_int8":
-            low = (t["a"].short() - 128).to(torch.int8)  # torch multiplies signed bytes
-            return {"torch": lambda: torch._int_mm(low, t["b"])}
+            if by == "numpy":
+                a, b = t["a"].numpy(), t["b"].numpy()
+                out = np.empty((a.shape[0], b.shape[1]), np.float32)
+                return lambda: np.matmul(a, b, out=out)
+            place = torch.empty(t["a"].shape[0], t["b"].shape[1])
+            return lambda: torch.matmul(t["a"], t["b"], out=place)
+        case "gemm_bf16" | "gemm_int8" | "gemm_amx":
+            if t["b"].dtype is torch.int8:
+                low = (t["a"].short() - 128).to(torch.int8)  # torch multiplies signed bytes
+                return lambda: torch._int_mm(low, t["b"])  # type: ignore[reportPrivateImportUsage]
+            place = torch.empty(t["a"].shape[0], t["b"].shape[1], dtype=torch.bfloat16)
+            return lambda: torch.matmul(t["a"], t["b"], out=place)
         case "gemv":
+            if by == "numpy":
+                wide, x = t["w"].float().numpy(), t["x"].numpy()
+                return lambda: wide @ x
             thin = t["x"].bfloat16()
-            wide = t["w"].float().numpy()
-            return {"torch": lambda: t["w"] @ thin, "numpy": lambda: wide @ t["x"].numpy()}
+            return lambda: t["w"] @ thin
         case "bmm_gelu":
-            return {"torch": lambda: gelu(t["x"] @ t["weight"] + t["bias"])}
+            return lambda: gelu(t["x"] @ t["weight"] + t["bias"])
     image = t["x"].permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
     kernel = t["weight"].reshape(3, 3, case.constants["C"], -1).permute(3, 2, 0, 1)
     kernel = kernel.contiguous(memory_format=torch.channels_last)
-    return {"torch": lambda: conv2d(image, kernel, padding=1)}
+    return lambda: conv2d(image, kernel, padding=1)
 
 
 def drawn(argument: Any) -> Any:
@@ -120,80 +161,144 @@ def drawn(argument: Any) -> Any:
     return torch.randint(info.min, info.max + 1, argument.shape, dtype=dtype)
 
 
-def one(name: str, threads: int) -> dict[str, Any]:
-    """Measures one case in this process: median seconds of each contender."""
+def contender(case: Case, by: str, threads: int) -> Callable[[], Any]:
+    """One run of ``by`` on tensors that are the same in every process."""
     import torch
 
     from tilefoundry.build import build
     from tilefoundry.build.call import Compiled
     from tilefoundry.lang.load import load_source
-    from tilefoundry.ops.base import torch_dtype
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    case = next(c for c in CASES if c.name == name)
     source = load_source(str(PROGRAMS / f"{case.program}.py"), None, case.sized(threads))
-    built = build(source)
-    takes = [a for a in built.source.arguments if a.role != "out"]
-    tensors = {a.name: drawn(a) for a in takes}
-    outs = [torch.empty(a.shape, dtype=torch_dtype(a.dtype))
-            for a in built.source.arguments if a.role == "out"]  # fmt: skip
-    kernel = Compiled(built, threads)
-    kernel.weights = {a.name: tensors[a.name] for a in takes if a.role == "weight"}
-    given = [tensors[a.name] for a in takes if a.role == "in"]
-    contenders = {"ours": lambda: kernel.into(outs, *given), **rivals(case, tensors)}
-    times: dict[str, list[float]] = {c: [] for c in contenders}
-    order, round, began = list(contenders), 0, time.perf_counter()
-    while round < WARM + 5 or (time.perf_counter() - began < SECONDS * len(order)):
-        for c in order[round % len(order) :] + order[: round % len(order)]:
+    entry = source.module.funcs[source.module.entry]
+    tensors = {p.name: drawn(p.tensor) for p in entry.params}
+    if by != "ours":
+        return rival(case, by, tensors)
+    kernel = Compiled(build(source), threads)
+    kernel.weights = {n: tensors[n] for n in entry.weights}
+    given = [x for n, x in tensors.items() if n not in entry.weights]
+    outs = kernel(*given)
+    outs = outs if isinstance(outs, tuple) else (outs,)
+    return lambda: kernel.into(outs, *given)
+
+
+def serve(name: str, by: str, threads: int) -> None:
+    """A turn for each line that is read: seconds of each call, and processor time by time."""
+    call = contender(next(c for c in CASES if c.name == name), by, threads)
+    call()
+    print(json.dumps(blas() if by == "numpy" else ""), flush=True)
+    for _ in sys.stdin:
+        call()
+        times: list[float] = []
+        began, used = time.perf_counter(), time.process_time()
+        while len(times) < 2 or time.perf_counter() - began < TURN:
             start = time.perf_counter()
-            contenders[c]()
-            if round >= WARM:
-                times[c].append(time.perf_counter() - start)
-        round += 1
-    return {"blas": blas(), "seconds": {c: median(x) for c, x in times.items()}}
+            call()
+            times.append(time.perf_counter() - start)
+        share = (time.process_time() - used) / (time.perf_counter() - began)
+        print(json.dumps([median(times), share]), flush=True)
 
 
 def blas() -> str:
-    """The kernel that the OpenBLAS inside numpy chose."""
+    """The kernel that the OpenBLAS inside numpy chose, and its threads."""
     import numpy
 
     for path in (Path(numpy.__file__).parents[1] / "numpy.libs").glob("*openblas*"):
-        get = getattr(ctypes.CDLL(str(path)), "scipy_openblas_get_corename64_", None)
-        if get is not None:
-            get.restype = ctypes.c_char_p
-            return get().decode()
+        library = ctypes.CDLL(str(path))
+        name = getattr(library, "scipy_openblas_get_corename64_", None)
+        count = getattr(library, "scipy_openblas_get_num_threads64_", None)
+        if name is not None and count is not None:
+            name.restype = ctypes.c_char_p
+            return f"{name().decode()}/{count()}"
     return "unknown"
 
 
-def processes(name: str, threads: int) -> list[dict[str, Any]]:
-    env = {k: v for k, v in os.environ.items() if k not in HOLDS_BACK}
-    env |= {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+# The parent
+
+
+def environment(case: Case, by: str, threads: int) -> dict[str, str]:
+    """What a contender's process finds: nothing that holds it back, and its threads."""
+    ours = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     env |= {n: str(threads) for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    found: list[dict[str, Any]] = []
-    for _ in range(PROCESSES):
-        done = subprocess.run(
-            [sys.executable, __file__, "--one", name, str(threads)],
-            env=env, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    return found
+    if by.startswith("torch"):
+        env |= OPENMP
+    if by == "torch_avx512":
+        env["ONEDNN_MAX_CPU_ISA"] = case.isa
+    return env
+
+
+def chosen(case: Case, by: str, threads: int) -> str:
+    """The kernel that torch says it called."""
+    env = environment(case, by, threads) | {"ONEDNN_VERBOSE": "1", "MKL_VERBOSE": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--serve", case.name, by, str(threads)],
+        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    found = ""
+    for line in done.stdout.splitlines():
+        words = line.split(",")
+        if line.startswith("onednn_verbose") and len(words) > 6 and words[3] == "exec":
+            found = f"oneDNN {words[6] or words[5]}"
+        elif line.startswith("MKL_VERBOSE") and "GEM" in line:
+            found = f"MKL {line.split()[1].partition('(')[0]}"
+    return found or "torch's own"
+
+
+def cycles(case: Case, contenders: list[str], threads: int) -> Iterator[dict[str, Any]]:
+    """What each contender said of a turn, cycle by cycle, and of itself at the start."""
+    servers: dict[str, subprocess.Popen[str]] = {}
+
+    def said(c: str) -> Any:
+        return json.loads(servers[c].stdout.readline())  # type: ignore[union-attr]
+
+    try:
+        hello: dict[str, Any] = {}
+        for c in contenders:  # one after the other: their first calls wait for their own threads
+            servers[c] = subprocess.Popen(
+                [sys.executable, __file__, "--serve", case.name, c, str(threads)],
+                env=environment(case, c, threads), text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+            hello[c] = said(c)
+        yield hello
+        for cycle in range(CYCLES):
+            turn: dict[str, Any] = {}
+            first = cycle % len(contenders)
+            for c in contenders[first:] + contenders[:first]:
+                time.sleep(PAUSE)
+                servers[c].stdin.write("\n")  # type: ignore[union-attr]
+                servers[c].stdin.flush()  # type: ignore[union-attr]
+                turn[c] = said(c)
+            yield turn
+    finally:
+        for server in servers.values():
+            server.stdin.close()  # type: ignore[union-attr]
+            server.wait()
 
 
 def measure(case: Case, threads: int) -> dict[str, Any]:
-    """Gflop/s of each contender, ours over the best rival, and the spread of ours."""
-    found = processes(case.name, threads)
-
-    def speeds(runs: list[dict[str, Any]], contender: str) -> list[float]:
-        return [case.flops / r["seconds"][contender] / 1e9 for r in runs]
-
-    row: dict[str, Any] = {"case": case.name, "threads": threads, "blas": found[0]["blas"]}
-    gflops = {c: median(speeds(found, c)) for c in found[0]["seconds"]}
-    row |= {c: round(x, 1) for c, x in gflops.items()}
-    best = max((x, c) for c, x in gflops.items() if c in ("numpy", "torch"))
-    row |= {"best": best[1], "ratio": round(gflops["ours"] / best[0], 3)}
-    ours = speeds(found, "ours")
-    row["spread"] = round((max(ours) - min(ours)) / gflops["ours"], 3)
+    """Gflop/s of each contender, and ours over the best rival."""
+    contenders = ["ours", *case.rivals]
+    turns: list[dict[str, Any]] = []
+    words: dict[str, Any] = {}
+    for _ in range(SETS):
+        words, *more = cycles(case, contenders, threads)
+        turns += more
+    row: dict[str, Any] = {"case": case.name, "threads": threads}
+    row |= {"blas": words["numpy"]} if "numpy" in words else {}
+    torch = next((c for c in case.rivals if c.startswith("torch")), None)
+    row |= {"kernel": chosen(case, torch, threads)} if torch else {}
+    speed = {c: case.flops / median(t[c][0] for t in turns) / 1e9 for c in contenders}
+    row |= {c: round(x, 1) for c, x in speed.items()}
+    best = max(case.rivals, key=lambda c: speed[c])
+    ratios = sorted(t[best][0] / t["ours"][0] for t in turns)
+    quarters = quantiles(ratios, n=4)
+    row |= {"best": best, "ratio": round(median(ratios), 3)}
+    row["spread"] = round(quarters[2] - quarters[0], 3)
+    row["cpus"] = {c: round(median(t[c][1] for t in turns), 2) for c in contenders}
     return row
 
 
@@ -232,17 +337,19 @@ def main() -> None:
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one:
-        print(json.dumps(one(given.one[0], int(given.one[1]))))
+    if given.serve:
+        name, by, threads = given.serve
+        serve(name, by, int(threads))
         return
+    wanted = given.cases.split(",") if given.cases else [c.name for c in CASES]
+    cases = [c for c in CASES if c.name in wanted and runs_here(c)]
     rows: list[dict[str, Any]] = []
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
-        for case in CASES:
-            if not given.cases or case.name in given.cases.split(","):
-                rows.append(measure(case, threads))
-                print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
+        for case in cases:
+            rows.append(measure(case, threads))
+            print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
     if given.write:
         keep(rows)
 

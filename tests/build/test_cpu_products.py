@@ -29,14 +29,15 @@ CASES = [
     ("gemm_avx2", {}),
     ("gemm_avx512", {}),
     ("gemm_avx512", {"M": 1, "N": 1, "K": 1}),
-    ("gemm_avx512", {"M": 100, "N": 111, "K": 122, "KC": 61, "STRIPS": 1}),
-    ("gemm_avx512", {"M": 29, "N": 33, "K": 7, "KC": 7, "STRIPS": 1, "CORES": 1}),
+    ("gemm_avx512", {"M": 100, "N": 111, "K": 122, "KC": 61, "NC": 128, "CM": 2, "CN": 1}),
+    ("gemm_avx512", {"M": 29, "N": 33, "K": 7, "KC": 7, "NC": 32, "CN": 1}),
     ("gemm_bf16", {}),
-    ("gemm_bf16", {"M": 28, "N": 32, "K": 2}),
+    ("gemm_bf16", {"M": 28, "N": 32, "K": 2, "NC": 32, "CM": 2, "CN": 1}),
     ("gemm_int8", {}),
-    ("gemm_int8", {"M": 28, "N": 32, "K": 4, "CORES": 1}),
+    ("gemm_int8", {"M": 28, "N": 32, "K": 4, "NC": 32, "CN": 1}),
     ("gemm_amx", {}),
     ("gemm_amx", {"M": 32, "K": 32, "KC": 32}),
+    ("gemm_amx", {"DTYPE": "u8", "CM": 2, "CN": 1}),
     ("gemv", {}),
     ("gemv", {"N": 4, "K": 32, "CORES": 1}),
     ("bmm_gelu", {}),
@@ -126,7 +127,7 @@ BROKEN = [
     # B row by row: neighbours along k are a row apart
     ("gemm_bf16", "((2 * NR, 1), (K * NR, 2))", "((2 * NR, NR), (K * NR, 1))", "DpBf16Ps"),
     ("gemm_int8", "((4 * NR, 1), (K * NR, 4))", "((4 * NR, NR), (K * NR, 1))", "DpBusd"),
-    ("gemm_amx", "((32, 1), (K * 16, 2))", "((32, 16), (K * 16, 1))", "TileLoad"),
+    ("gemm_amx", "((16 * E, 1), (K * 16, E))", "((16 * E, 16), (K * 16, 1))", "TileLoad"),
 ]
 
 

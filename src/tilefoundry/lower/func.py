@@ -525,6 +525,8 @@ class _Lowering(Across):
             "order": order,
             "op": "mma",
         }
+        if node.attrs.get("prefetch") is not None:
+            attrs["prefetch"] = node.attrs["prefetch"]
         return [Issue(TILED, (acc, lhs, rhs), (acc,), attrs, node.span, node.name)]
 
 

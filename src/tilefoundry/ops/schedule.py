@@ -15,11 +15,15 @@ from tilefoundry.ir.access import AccessRelation, elementwise
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops.base import Call, Op, Result, Shape, Work
-from tilefoundry.ops.signature import Attr, Operand, anything, constants
+from tilefoundry.ops.signature import Attr, Operand, anything, constant, constants
 
 
 def counts_or_none(value: object, op: str, name: str, span: Span | None) -> Any:
     return None if value is None else constants(value, op, name, span)
+
+
+def steps_or_none(value: object, op: str, name: str, span: Span | None) -> int | None:
+    return None if value is None else constant(value, op, name, span)
 
 
 class Schedule(Op):
@@ -29,6 +33,7 @@ class Schedule(Op):
         Attr("op", anything),
         Attr("repeat", counts_or_none, None),
         Attr("order", counts_or_none, None),
+        Attr("prefetch", steps_or_none, None),
     )
 
     def meaning(self, call: Call) -> tuple[str, Op | None, Mapping[str, Any]]:
@@ -114,6 +119,9 @@ class Schedule(Op):
     def _legal(self, call: Call, operands: list[TensorType]) -> None:
         """The contract is met, and what is written of the repeats is what follows from it."""
         instr = call.attrs["op"]
+        ahead = call.attrs["prefetch"]
+        if ahead is not None and (ahead < 1 or len(operands) < 3 or operands[2].storage != "gmem"):
+            call.refuse("schedule-prefetch", instr=instr, ahead=ahead)
         fit = self._contract(call, instr.get("atom", instr), operands)
         if fit is None:
             return

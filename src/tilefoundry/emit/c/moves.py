@@ -11,6 +11,7 @@ from tilefoundry.emit.c.kernel import Domain, Kernel
 from tilefoundry.emit.c.memory import inside_tests, whole_tests
 from tilefoundry.emit.c.pieces import copy_loops, nearest_last
 from tilefoundry.emit.c.text import bits_of, c_type, converted
+from tilefoundry.emit.c.turned import turn
 from tilefoundry.ir.expr import Dim, Expr, IterVar, substitute
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Scalar, View
@@ -59,6 +60,9 @@ def _in_memory(k: Kernel, issue: Issue) -> None:
     parts = copy_loops(write.shape, [v for v in (source, write) if isinstance(v, View)])
     cut = k.over(write.shape, parts)
     order = nearest_last(parts, cut.vars, address(write.buffer, k.element(write, cut.at)))
+    every = Domain(tuple(parts[n] for n in order), tuple(cut.vars[n] for n in order), cut.at)
+    if isinstance(source, View) and _turned(k, source, write, every):
+        return
     written = [n for n in order[-1:] if len(order) > 1 and parts[n].extent <= NEIGHBOURS]
     looped = [n for n in order if n not in written]
     domain = Domain(tuple(parts[n] for n in looped), tuple(cut.vars[n] for n in looped), cut.at)
@@ -92,6 +96,24 @@ def _written_out(
         for var, extent in inside:
             for value in range(extent):
                 yield tuple(substitute(x, {var: value}) for x in at)
+
+
+def _turned(k: Kernel, source: View, write: View, every: Domain) -> bool:
+    """Writes a copy of whole tiles that is a transposition; False where it is none."""
+    if source.fill is not None or write.fill is not None:
+        return False
+    turned = turn(k, write, source, every)
+    if turned is None:
+        return False
+    with k.out.block(""):
+        for at in k.each(turned.rest, unroll=1):
+            to, came = (
+                f"{k.names[v.buffer]} + {k.dim(address(v.buffer, k.element(v, at)))}"
+                for v in (write, source)
+            )
+            k.out.line(f"tf_turn_{turned.bits}({to}, {turned.to_step}, {came}, "
+                       f"{turned.from_step}, {turned.rows}, {turned.columns});")  # fmt: skip
+    return True
 
 
 EMITTERS = {"copy": emit_copy, "fill": emit_copy}

@@ -21,6 +21,7 @@ from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import Buffer, Issue, Launch, PrimFunc, Program, walk
 
 HEADER = Path(__file__).parent / "rt" / "tf_c.h"
+PIN = HEADER.with_name("tf_pin.h")
 ALIGN = 64
 """Bytes that each value in the workspace is aligned to: a cache line."""
 EMITTERS = {**elementwise.EMITTERS, **moves.EMITTERS, **reduce.EMITTERS}
@@ -45,7 +46,7 @@ def emit_program(program: Program, machine: Machine) -> Source:
     target = next(iter(program.kernels.values())).target
     sources = authors(program)
     out.note(f"{program.name}, emitted by TileFoundry for {target.id}.")
-    headers = (HEADER, *machine.headers)
+    headers = (HEADER, PIN, *machine.headers)
     for func in program.kernels.values():
         write = partial(writer, func.target)
         settling = [text.settle for text in _texts(func) if text.settle]
@@ -95,7 +96,8 @@ def _definitions(out: Writer, program: Program) -> None:
 
 
 RESERVED = frozenset([
-    "core_id", "all", "l", "work", "threads", "cores", "int", "long", "short", "char", "float",
+    "core_id", "all", "l", "work", "threads", "cores", "count", "team",
+    "int", "long", "short", "char", "float",
     "double", "for", "if", "else", "while", "do", "switch", "case", "default", "break", "continue",
     "return", "goto", "static", "inline", "const", "volatile", "register", "auto", "extern",
     "struct", "union", "enum", "typedef", "sizeof", "void", "signed", "unsigned", "restrict",
@@ -167,16 +169,23 @@ def _launch(
         out.line(call.replace("(core,", "(0,"))
         return
     if not kernel.meets:
-        out.line(f"#pragma omp parallel for schedule(static, 1) num_threads(all < {cores} ? all : "
-                 f"{cores}) if(all > 1)")  # fmt: skip
-        out.line(f"for (long core = 0; core < {cores}; core++)")
-        out.line(f"    {call}")
+        with out.block(""):
+            out.line(f"int count = all < {cores} ? all : {cores};")
+            out.line("tf_team team = tf_team_of(count);")
+            out.line("#pragma omp parallel num_threads(count) if(count > 1)")
+            with out.block(""):
+                out.line("tf_pin(team, omp_get_thread_num());")
+                out.line("#pragma omp for schedule(static, 1) nowait")
+                out.line(f"for (long core = 0; core < {cores}; core++)")
+                out.line(f"    {call}")
         return
     out.note("These cores wait for one another: each needs a thread.")
     with out.block(""):
         out.line("int given = 0;")
+        out.line(f"tf_team team = tf_team_of({cores});")
         out.line(f"#pragma omp parallel num_threads({cores})")
         with out.block(""):
+            out.line("tf_pin(team, omp_get_thread_num());")
             out.line("#pragma omp single")
             out.line("given = omp_get_num_threads();")
             with out.block(f"if (given == {cores})"):

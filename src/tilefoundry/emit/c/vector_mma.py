@@ -18,7 +18,7 @@ from tilefoundry.tir.program import Issue, View
 
 WRITTEN_OUT = 32
 """Repeats along k up to which they are written out where registers are an operand."""
-DEPTH = 4
+DEPTH = 8
 """Steps of the loop over k that the compiler is asked to write out."""
 
 
@@ -99,6 +99,10 @@ class _Product:
             lane = self.lane(b, 1)
             return self.packed(b, [(depth + i, n + lane) for i in range(self.atom[2])])
         place = self.pointer(b, (depth, n))
+        ahead = self.issue.attrs.get("prefetch")
+        if ahead is not None:
+            later = self.pointer(b, (depth + ahead * self.atom[2], n))
+            self.k.out.line(f"__builtin_prefetch({later});")
         if self.atom[2] == 1:
             return f"tf_load_{b.dtype.name}({place})"
         return f"tf_load_words({place})"

@@ -13,6 +13,9 @@
 #ifndef TF_C_H
 #define TF_C_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* affinity, for tf_pin.h */
+#endif
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
@@ -87,6 +90,103 @@ TF_MEMORY(i8)
 TF_MEMORY(u8)
 TF_MEMORY(b8)
 #undef TF_MEMORY
+
+/* Transpositions of words in memory: the word at (row, column) of the source, which has rows
+ * `from_step` words apart, goes to word `row` of group `column`, groups `to_step` apart.
+ *
+ * Rows are vectors. Zipping the first half of 2^p vectors with the second half p times weaves
+ * them: the words of a column become neighbours. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && TF_LANES == 16
+#define TF_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define TF_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif __has_builtin(__builtin_shufflevector) && TF_LANES == 8
+#define TF_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define TF_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#elif __has_builtin(__builtin_shufflevector) && TF_LANES == 4
+#define TF_LOW 0, 4, 1, 5
+#define TF_HIGH 2, 6, 3, 7
+#endif
+#endif
+#define TF_TURN_ONE_BY_ONE(bits)                                                            \
+    TF void tf_turn_slow_##bits(char *to, long to_step, const char *from, long from_step,   \
+                                long rows, long columns) {                                  \
+        for (long c = 0; c < columns; c++)                                                  \
+            for (long r = 0; r < rows; r++)                                                 \
+                memcpy(to + (c * to_step + r) * (bits / 8), from + (r * from_step + c) * (bits / 8), bits / 8); \
+    }
+TF_TURN_ONE_BY_ONE(8)
+TF_TURN_ONE_BY_ONE(16)
+TF_TURN_ONE_BY_ONE(32)
+TF_TURN_ONE_BY_ONE(64)
+#undef TF_TURN_ONE_BY_ONE
+/* The first n words of a vector. */
+#define TF_STORE_FIRST(bits, v) TF void tf_store_first_##bits(char *p, v x, long n) { memcpy(p, &x, n * (bits / 8)); }
+TF_STORE_FIRST(8, u8v)
+TF_STORE_FIRST(16, f16v)
+#if defined(__AVX512F__) && TF_LANES == 16
+TF void tf_store_first_32(char *p, u32v x, long n) { _mm512_mask_storeu_epi32(p, (__mmask16)((1u << n) - 1), (__m512i)x); }
+#else
+TF_STORE_FIRST(32, u32v)
+#endif
+#if defined(__AVX512F__) && TF_LANES == 8
+TF void tf_store_first_64(char *p, i64v x, long n) { _mm512_mask_storeu_epi64(p, (__mmask8)((1u << n) - 1), (__m512i)x); }
+#else
+TF_STORE_FIRST(64, i64v)
+#endif
+#undef TF_STORE_FIRST
+#if defined(TF_LOW)
+#define TF_TURN(bits, v)                                                                    \
+    TF void tf_weave_##bits(v *x, int rows) {                                               \
+        v y[TF_LANES];                                                                      \
+        _Pragma("GCC unroll 4") for (int stage = rows; stage > 1; stage /= 2) {             \
+            _Pragma("GCC unroll 16") for (int r = 0; r < rows / 2; r++) {                   \
+                y[2 * r] = __builtin_shufflevector(x[r], x[r + rows / 2], TF_LOW);          \
+                y[2 * r + 1] = __builtin_shufflevector(x[r], x[r + rows / 2], TF_HIGH);     \
+            }                                                                               \
+            _Pragma("GCC unroll 16") for (int r = 0; r < rows; r++) x[r] = y[r];            \
+        }                                                                                   \
+    }                                                                                       \
+    TF void tf_turn_##bits(void *into, long to_step, const void *out_of, long from_step,    \
+                           long rows, long columns) {                                       \
+        enum { B = bits / 8, L = TF_LANES };                                                \
+        char *to = into;                                                                    \
+        const char *from = out_of;                                                          \
+        int packed = rows == to_step && (rows == 2 || rows == 4 || rows == 8) && rows < L;  \
+        v x[L];                                                                             \
+        long c = 0;                                                                         \
+        for (; c + L <= columns; c += L)                                                    \
+            if (packed) {                                                                   \
+                _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)                      \
+                    memcpy(&x[r], from + (r * from_step + c) * B, sizeof(v));               \
+                tf_weave_##bits(x, (int)rows);                                              \
+                memcpy(to + c * rows * B, x, rows * sizeof(v));                             \
+            } else for (long r0 = 0; r0 < rows; r0 += L) {                                  \
+                long n = tf_min(rows - r0, L);                                              \
+                _Pragma("GCC unroll 16") for (int r = 0; r < L; r++)                        \
+                    if (r < n) memcpy(&x[r], from + ((r0 + r) * from_step + c) * B, sizeof(v)); \
+                    else x[r] = (v){0};                                                     \
+                tf_weave_##bits(x, L);                                                      \
+                _Pragma("GCC unroll 16") for (int r = 0; r < L; r++) {                      \
+                    char *p = to + ((c + r) * to_step + r0) * B;                            \
+                    if (n == L) memcpy(p, &x[r], sizeof(v));                                \
+                    else tf_store_first_##bits(p, x[r], n);                                 \
+                }                                                                           \
+            }                                                                               \
+        tf_turn_slow_##bits(to + c * to_step * B, to_step, from + c * B, from_step, rows, columns - c); \
+    }
+#else
+#define TF_TURN(bits, v)                                                                    \
+    TF void tf_turn_##bits(void *into, long to_step, const void *out_of, long from_step,    \
+                           long rows, long columns) {                                       \
+        tf_turn_slow_##bits(into, to_step, out_of, from_step, rows, columns);               \
+    }
+#endif
+TF_TURN(8, u8v)
+TF_TURN(16, f16v)
+TF_TURN(32, u32v)
+TF_TURN(64, i64v)
+#undef TF_TURN
 
 /* Choice by a mask of all ones or zeros per lane; NaN goes through minimum and maximum. */
 TF f32v tf_pick_f32(i32v m, f32v a, f32v b) { return (f32v)(((i32v)a & m) | ((i32v)b & ~m)); }

@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import tilefoundry
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, reference_record, sha256
@@ -446,7 +447,7 @@ class Check(Session):
             form or ("twin" if about.twin else "hir"),
             about.target,
             request.device,
-            {"tilefoundry": version("tilefoundry"), "torch": version("torch"),
+            {"tilefoundry": tilefoundry.__version__, "torch": version("torch"),
              "numpy": version("numpy"), "python": platform.python_version()},
             self.seed,
             {near(path): digest for path, digest in self.sources.items()},

@@ -295,7 +295,7 @@ DEVICE = [
          options=CUDA),
     Twin("result_on_the_cpu", "return (x * y + x).cpu()", "check-output-form", options=CUDA),
     Twin("fast_precision", "torch.backends.cuda.matmul.allow_tf32 = True\nreturn a @ b",
-         DISAGREES, "product", options=CUDA),
+         DISAGREES, "product", options=CUDA, alone=True),
     Twin("plain_precision", "return a @ b", AGREES, "product", options=CUDA),
     Twin("device_library", "return x * y + x", "check-library-called",
          options={**CUDA, **NO_LIBRARIES}),

@@ -7,7 +7,7 @@
 Each contender is a process of its own, so that no one's waiting threads take another's cores and
 no one's affinity is another's: OMP_PROC_BIND, say, binds the thread that loads OpenMP, and
 OpenBLAS's threads, made later, would share its core. They take turns, the others asleep: a turn
-is a warm-up call and calls for TURN seconds, CYCLES turns each, in an order that turns, SETS
+is a warm-up call and calls for TURN seconds, CYCLES turns each, in an order that turns, `--sets`
 times with new processes. A row holds the median speed of each and `ratio`, the median over the
 cycles of ours to the best rival's in the same cycle; `spread` is the distance of its quartiles.
 
@@ -36,7 +36,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
-SETS, CYCLES, TURN = 2, 9, 0.1
+CYCLES, TURN = 9, 0.1
 PAUSE = 0.2
 """Seconds until the threads of the one before sleep: OpenBLAS's wait for up to 2^28 clocks."""
 OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
@@ -279,12 +279,12 @@ def cycles(case: Case, contenders: list[str], threads: int) -> Iterator[dict[str
             server.wait()
 
 
-def measure(case: Case, threads: int) -> dict[str, Any]:
+def measure(case: Case, threads: int, sets: int) -> dict[str, Any]:
     """Gflop/s of each contender, and ours over the best rival."""
     contenders = ["ours", *case.rivals]
     turns: list[dict[str, Any]] = []
     words: dict[str, Any] = {}
-    for _ in range(SETS):
+    for _ in range(sets):
         words, *more = cycles(case, contenders, threads)
         turns += more
     row: dict[str, Any] = {"case": case.name, "threads": threads}
@@ -336,6 +336,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Matrix products on the CPU.")
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
+    parser.add_argument("--sets", type=int, default=2, help="sets of new processes")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -348,7 +349,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
         for case in cases:
-            rows.append(measure(case, threads))
+            rows.append(measure(case, threads, given.sets))
             print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
     if given.write:
         keep(rows)

@@ -179,7 +179,7 @@ def test_partial_tiles_of_a_cluster_are_added_where_they_lie():
     (sum_,) = [s for s, _ in walk(func.body) if isinstance(s, Issue) and s.instr == "reduce"]
     assert sum_.attrs["scope"] == "cluster" and sum_.reads[0].storage == "smem"
     # each CTA keeps its own rows of the sum
-    assert [a.name for a in sum_.writes[0].buffer.layout.split_axes][0] == "split"
+    assert next(a.name for a in sum_.writes[0].buffer.layout.split_axes) == "split"
 
 
 def test_what_was_only_read_is_told_without_a_fence():

@@ -99,6 +99,20 @@ def test_overhead_is_of_requests_and_of_calls():
     assert found.of(1).cpu == pytest.approx(1e-5 - 1e-7 + (2e-5 - 1e-6) / 10)
 
 
+def test_a_machine_that_was_busy_before_any_authors_code_ran_gives_room():
+    def empties(*walls):
+        return [Batch((1e-7,), Reading(w, None)) for w in walls]
+
+    many = [Batch((1e-7,) * 11, Reading(1e-4, None))] * 3
+    quiet = overhead(empties(*[1e-4] * 15), many)
+    busy = overhead(empties(*[1e-4] * 13, 6e-4, 9e-4), many)
+    assert quiet.noise == pytest.approx(0) and busy.noise == pytest.approx(5e-4)
+    late = Batch((1e-3,), Reading(1.75e-3, None))  # 0.75 ms that no call accounts for
+    hold("it", [late], busy, 1)
+    with pytest.raises(Refusal):
+        hold("it", [late], quiet, 1)
+
+
 def test_the_processors_time_is_of_all_threads_of_a_process():
     before = read(os.getpid())
     if before.cpu is None:

@@ -88,10 +88,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What an empty batch costs: seconds a request, seconds a call."""
+    """What an empty batch costs: seconds a request, seconds a call, and how much more a request
+    may cost on a machine as busy as this one was."""
 
     request: Reading
     call: Reading
+    noise: float = 0.0
 
     def of(self, calls: int) -> Reading:
         cpu = None
@@ -109,7 +111,9 @@ def overhead(single: Sequence[Batch], many: Sequence[Batch]) -> Overhead:
         max(0.0, more.wall - one.wall) / extra,
         None if more.cpu is None or one.cpu is None else max(0.0, more.cpu - one.cpu) / extra,
     )
-    return Overhead(one, call)
+    walls = sorted(b.excess().wall for b in single)
+    noise = walls[len(walls) * 9 // 10] - one.wall  # of ten, one takes longer
+    return Overhead(one, call, noise)
 
 
 def _typical(batches: Sequence[Batch]) -> Reading:
@@ -138,7 +142,7 @@ def hold(
     for batch in batches:
         left, usual = batch.excess(), cost.of(len(batch.times))
         told = sum(batch.times)
-        room = allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * told
+        room = allowed + cost.noise + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * told
         wall = left.wall - usual.wall - room
         if left.cpu is None or usual.cpu is None:
             hidden.append(wall)

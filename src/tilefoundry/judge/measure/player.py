@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -85,7 +86,8 @@ class Player:
             evict()
             cold.append(self._empty(1))
         warm = overhead(single, many)
-        return {"cold": Overhead(overhead(cold, many).request, warm.call), "warm": warm}
+        found = overhead(cold, many)
+        return {"cold": replace(found, call=warm.call), "warm": warm}
 
     def _empty(self, calls: int) -> Batch:
         changes = [(0, 4, "0000803f")] * calls

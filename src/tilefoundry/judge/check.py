@@ -226,7 +226,7 @@ class Check(Session):
             candidate.go()
             if prepared is None:
                 prepared = Runner(candidate, signature, weights, request.device, self.folder)
-                if self.reference is None:
+                if self.reference is None and not self.own:  # a schedule evaluates for minutes
                     case.evaluate = self._evaluation(prepared)
             self._run(prepared, case, signature)
             weights.hold()

@@ -30,7 +30,7 @@ STOLEN_PART = 0.25
 """What of the calls' time a virtual machine may lose to others without being told."""
 
 GIVING_SECONDS = 5e-3
-"""What the first giving of results may take beyond twice the second."""
+"""What the first giving of results may take beyond five times the second, whose pages are there."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def hold(
 def hold_giving(who: str, first: float, again: float) -> None:
     """Refuse a process that takes longer to give results the first time than the second, when
     they are there for certain."""
-    hidden = first - 2 * again - GIVING_SECONDS
+    hidden = first - 5 * again - GIVING_SECONDS
     if hidden > 0:
         refuse("measure-clock", None, who=who, told="0.000", taken=f"{first * 1e3:.3f}",
                hidden=f"{hidden * 1e3:.3f}")  # fmt: skip

@@ -19,7 +19,10 @@ def test_a_kernel_is_held_to_a_file_alone(tmp_path):
     x = torch.randn(1, 4096, 2048).half()
     torch.save(x, tmp_path / "x.pt")
     torch.save((x * x + x) * x, tmp_path / "expected.pt")
-    line = ["check", "--json", "--built", "--inputs", "files:x.pt", "--expected", "expected.pt", "--device", "cpu", "--out", "output", "--fn", "equal"]  # fmt: skip
+    line = [
+        "check", "--json", "--built", "--inputs", "files:x.pt", "--expected", "expected.pt",
+        "--device", "cpu", "--out", "output", "--fn", "equal",
+    ]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "tilefoundry", line[0], str(EXAMPLE), *line[1:]],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,

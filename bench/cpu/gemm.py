@@ -2,14 +2,15 @@
 
     python bench/cpu/gemm.py                    one line of key=value per case and thread count
     python bench/cpu/gemm.py --threads 1,2      (default: 1 and all cores)
-    python bench/cpu/gemm.py --write            also keeps the rows under bench/results/
+    python bench/cpu/gemm.py --write [DIR]      also keeps the rows, under bench/results/ or DIR
 
 Each contender is a process of its own, so that no one's waiting threads take another's cores and
 no one's affinity is another's: OMP_PROC_BIND, say, binds the thread that loads OpenMP, and
 OpenBLAS's threads, made later, would share its core. They take turns, the others asleep: a turn
-is a warm-up call and calls for TURN seconds, CYCLES turns each, in an order that turns, `--sets`
-times with new processes. A row holds the median speed of each and `ratio`, the median over the
-cycles of ours to the best rival's in the same cycle; `spread` is the distance of its quartiles.
+is a warm-up call and calls for TURN seconds, `--cycles` turns each, in an order that turns,
+`--sets` times with new processes. A row holds the median speed of each and `ratio`, the median
+over the cycles of ours to the best rival's in the same cycle; `spread` is the distance of its
+quartiles.
 
 Variables that hold a rival back are unset. `blas`: the kernel that numpy's OpenBLAS chose and the
 threads it has; `kernel`: what torch says that it called; `cpus`: processor time by time. A rival
@@ -36,7 +37,8 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
-CYCLES, TURN = 9, 0.1
+RESULTS = REPOSITORY / "bench" / "results"
+TURN = 0.1
 PAUSE = 0.2
 """Seconds until the threads of the one before sleep: OpenBLAS's wait for up to 2^28 clocks."""
 OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
@@ -45,29 +47,31 @@ OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its constants, those for several threads apart; ``flops`` of one run;
-    ``isa`` what torch_avx512 may use."""
+    """A program with its constants, and by counts of threads those that differ from that count
+    on; ``flops`` of one run; ``isa`` what torch_avx512 may use."""
 
     name: str
     program: str
     flops: float
     constants: dict[str, Any]
-    several: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    several: dict[int, dict[str, Any]] = field(default_factory=lambda: dict[int, dict[str, Any]]())
     rivals: tuple[str, ...] = ("torch",)
     isa: str = ""
 
     def sized(self, threads: int) -> dict[str, Any]:
-        """The constants for a count of threads: cores are a grid, or a row."""
-        out = {**self.constants, **(self.several if threads > 1 else {})}
+        """The constants for a count of threads: cores are a grid of ROWS by the rest, or a row."""
+        out = dict(self.constants)
+        for least in sorted(self.several):
+            out |= self.several[least] if least <= threads else {}
+        rows = out.pop("ROWS", 1)
         if "NC" not in out:
             return {**out, "CORES": threads}
-        rows = threads if out.pop("SPLIT", "columns") == "rows" else 1
         return {**out, "CM": rows, "CN": threads // rows}
 
 
 def product(
     kind: str, program: str, m: int, n: int, k: int, *, rivals: tuple[str, ...] = ("torch",),
-    isa: str = "", several: dict[str, Any] | None = None, **constants: Any,
+    isa: str = "", several: dict[int, dict[str, Any]] | None = None, **constants: Any,
 ) -> Case:  # fmt: skip
     """A product of M x K by K x N."""
     sizes = {"M": m, "N": n, "K": k, **constants}
@@ -75,25 +79,28 @@ def product(
     return Case(name, program, 2.0 * m * n * k, sizes, several or {}, rivals, isa)
 
 
-def f32(m: int, n: int, k: int, several: dict[str, Any], **blocks: int) -> Case:
+def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: int) -> Case:
     rivals = ("numpy", "torch")
     return product("f32", "gemm_avx512", m, n, k, rivals=rivals, several=several, isa="", **blocks)
 
 
 AVX512 = ("torch_avx512",)
 CASES = (
-    f32(512, 512, 512, {"NC": 256}, MR=12, KC=512, NC=512),
-    f32(1024, 1024, 1024, {"NC": 512}, MR=13, KC=256, NC=1024),
-    f32(2048, 2048, 2048, {}, MR=13, KC=256, NC=1024),
-    f32(1000, 1111, 1222, {"SPLIT": "rows"}, MR=13, KC=306, NC=1120),
-    product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512),
+    f32(512, 512, 512, {2: {"NC": 256}, 16: {"NC": 128, "ROWS": 4}}, MR=12, KC=512, NC=512),
+    f32(1024, 1024, 1024, {2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}, MR=13, KC=256, NC=1024),
+    f32(2048, 2048, 2048, {16: {"NC": 512, "ROWS": 4}}, MR=13, KC=256, NC=1024),
+    f32(1000, 1111, 1222, {2: {"ROWS": 2}, 16: {"NC": 288, "ROWS": 4}}, MR=13, KC=306, NC=1120),
+    product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512,
+            several={16: {"NC": 256, "ROWS": 4}}),
     product("u8i8", "gemm_int8", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_VNNI",
-            NC=1024, several={"NC": 512}),
-    product("bf16_amx", "gemm_amx", 1024, 1024, 1024, KC=1024, NC=512),
-    product("bf16_amx", "gemm_amx", 2048, 2048, 2048, KC=2048, NC=256),
+            NC=1024, several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
+    product("bf16_amx", "gemm_amx", 1024, 1024, 1024, KC=1024, NC=512,
+            several={16: {"NC": 256, "ROWS": 4}}),
+    product("bf16_amx", "gemm_amx", 2048, 2048, 2048, KC=2048, NC=256, several={16: {"ROWS": 4}}),
     product("u8i8_amx", "gemm_amx", 1024, 1024, 1024, DTYPE="u8", KC=1024, NC=1024,
-            several={"NC": 512}),
-    product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, DTYPE="u8", KC=2048, NC=512),
+            several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
+    product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, DTYPE="u8", KC=2048, NC=512,
+            several={16: {"ROWS": 4}}),
     Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096},
          rivals=("numpy", "torch")),
     Case("bmm_gelu_8x448x512x512", "bmm_gelu", 2.0 * 8 * 448 * 2**18,
@@ -185,7 +192,13 @@ def contender(case: Case, by: str, threads: int) -> Callable[[], Any]:
 
 
 def serve(name: str, by: str, threads: int) -> None:
-    """A turn for each line that is read: seconds of each call, and processor time by time."""
+    """After one line the first call, then a turn for each line that is read: seconds of a call,
+    and processor time by time."""
+    import torch  # noqa: F401
+
+    import tilefoundry.build  # noqa: F401
+
+    sys.stdin.readline()
     call = contender(next(c for c in CASES if c.name == name), by, threads)
     call()
     print(json.dumps(blas() if by == "numpy" else ""), flush=True)
@@ -235,7 +248,7 @@ def chosen(case: Case, by: str, threads: int) -> str:
     env = environment(case, by, threads) | {"ONEDNN_VERBOSE": "1", "MKL_VERBOSE": "1"}
     done = subprocess.run(
         [sys.executable, __file__, "--serve", case.name, by, str(threads)],
-        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True,
+        env=env, input="\n", stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     found = ""
     for line in done.stdout.splitlines():
@@ -247,31 +260,29 @@ def chosen(case: Case, by: str, threads: int) -> str:
     return found or "torch's own"
 
 
-def cycles(case: Case, contenders: list[str], threads: int) -> Iterator[dict[str, Any]]:
+def turns(case: Case, contenders: list[str], threads: int, cycles: int) -> Iterator[dict[str, Any]]:
     """What each contender said of a turn, cycle by cycle, and of itself at the start."""
     servers: dict[str, subprocess.Popen[str]] = {}
 
-    def said(c: str) -> Any:
+    def asked(c: str) -> Any:
+        servers[c].stdin.write("\n")  # type: ignore[union-attr]
+        servers[c].stdin.flush()  # type: ignore[union-attr]
         return json.loads(servers[c].stdout.readline())  # type: ignore[union-attr]
 
     try:
-        hello: dict[str, Any] = {}
-        for c in contenders:  # one after the other: their first calls wait for their own threads
+        for c in contenders:
             servers[c] = subprocess.Popen(
                 [sys.executable, __file__, "--serve", case.name, c, str(threads)],
                 env=environment(case, c, threads), text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
-            hello[c] = said(c)
-        yield hello
-        for cycle in range(CYCLES):
+        yield {c: asked(c) for c in contenders}
+        for cycle in range(cycles):
             turn: dict[str, Any] = {}
             first = cycle % len(contenders)
             for c in contenders[first:] + contenders[:first]:
                 time.sleep(PAUSE)
-                servers[c].stdin.write("\n")  # type: ignore[union-attr]
-                servers[c].stdin.flush()  # type: ignore[union-attr]
-                turn[c] = said(c)
+                turn[c] = asked(c)
             yield turn
     finally:
         for server in servers.values():
@@ -279,30 +290,30 @@ def cycles(case: Case, contenders: list[str], threads: int) -> Iterator[dict[str
             server.wait()
 
 
-def measure(case: Case, threads: int, sets: int) -> dict[str, Any]:
+def measure(case: Case, threads: int, sets: int, cycles: int) -> dict[str, Any]:
     """Gflop/s of each contender, and ours over the best rival."""
     contenders = ["ours", *case.rivals]
-    turns: list[dict[str, Any]] = []
+    taken: list[dict[str, Any]] = []
     words: dict[str, Any] = {}
     for _ in range(sets):
-        words, *more = cycles(case, contenders, threads)
-        turns += more
+        words, *more = turns(case, contenders, threads, cycles)
+        taken += more
     row: dict[str, Any] = {"case": case.name, "threads": threads}
     row |= {"blas": words["numpy"]} if "numpy" in words else {}
     torch = next((c for c in case.rivals if c.startswith("torch")), None)
     row |= {"kernel": chosen(case, torch, threads)} if torch else {}
-    speed = {c: case.flops / median(t[c][0] for t in turns) / 1e9 for c in contenders}
+    speed = {c: case.flops / median(t[c][0] for t in taken) / 1e9 for c in contenders}
     row |= {c: round(x, 1) for c, x in speed.items()}
     best = max(case.rivals, key=lambda c: speed[c])
-    ratios = sorted(t[best][0] / t["ours"][0] for t in turns)
+    ratios = sorted(t[best][0] / t["ours"][0] for t in taken)
     quarters = quantiles(ratios, n=4)
     row |= {"best": best, "ratio": round(median(ratios), 3)}
     row["spread"] = round(quarters[2] - quarters[0], 3)
-    row["cpus"] = {c: round(median(t[c][1] for t in turns), 2) for c in contenders}
+    row["cpus"] = {c: round(median(t[c][1] for t in taken), 2) for c in contenders}
     return row
 
 
-def keep(rows: list[dict[str, Any]]) -> None:
+def keep(rows: list[dict[str, Any]], folder: Path) -> None:
     import numpy
     import torch
 
@@ -327,9 +338,9 @@ def keep(rows: list[dict[str, Any]]) -> None:
         "units": "Gflop/s (integer operations for u8i8)",
         "rows": rows,
     }
-    path = REPOSITORY / "bench" / "results" / f"cpu-gemm-{now:%Y%m%d}-{record['commit']}.json"
+    path = folder / f"cpu-gemm-{now:%Y%m%d}-{record['commit']}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(path.relative_to(REPOSITORY))
+    print(path)
 
 
 def main() -> None:
@@ -337,7 +348,8 @@ def main() -> None:
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
     parser.add_argument("--sets", type=int, default=2, help="sets of new processes")
-    parser.add_argument("--write", action="store_true", help="keep the result as JSON")
+    parser.add_argument("--cycles", type=int, default=9, help="turns of each in a set")
+    parser.add_argument("--write", nargs="?", type=Path, const=RESULTS, help="keep the rows")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -349,10 +361,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
         for case in cases:
-            rows.append(measure(case, threads, given.sets))
+            rows.append(measure(case, threads, given.sets, given.cycles))
             print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
     if given.write:
-        keep(rows)
+        keep(rows, given.write)
 
 
 if __name__ == "__main__":

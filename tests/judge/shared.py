@@ -39,14 +39,14 @@ class Bench:
         self.folder = tempfile.TemporaryDirectory(prefix="tilefoundry-bench-")
         self.children: dict[str, Kept] = {}
 
-    def start(self, role, twin: bool, libraries: bool) -> Kept:
+    def start(self, role, twin: bool, libraries: bool, path: str) -> Kept:
         """The process of a role: the evaluator is withheld in one that runs twins, libraries
-        in one that may not use them."""
+        in one that may not use them. It can read the file ``path``, and others in its folder."""
         key = f"{role} of {'twins' if twin else 'programs'}, {libraries}"
         known = self.children.get(key)
         if known is None or not known.alive:
             self._end(key)
-            known = Kept(role, Path(self.folder.name), 3000.0, self.device)
+            known = Kept(role, Path(self.folder.name), 3000.0, self.device, needed=[path])
             self.children[key] = known
         known.go()
         while known.owes:
@@ -85,6 +85,7 @@ class Shared(Check):
 
     def _start(self, role):
         twin = role == "candidate" and (self.request.selector or "").startswith("Twin")
-        child = self.bench.start(role, twin, self.request.libraries or role != "candidate")
+        libraries = self.request.libraries or role != "candidate"
+        child = self.bench.start(role, twin, libraries, self.request.path)
         self.children.append(child)
         return child

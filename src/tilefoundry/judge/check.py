@@ -254,7 +254,8 @@ class Check(Session):
     def _start(self, role: Role) -> Child:
         request = self.request
         hidden = request.expected if role == "candidate" else ()
-        child = Child(role, self.folder, request.seconds, request.device, PATIENT, hidden)
+        child = Child(role, self.folder, request.seconds, request.device, PATIENT, hidden,
+                      needed=[request.path])  # fmt: skip
         self.children.append(child)
         return child
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
-from tilefoundry.targets.cuda.host import call, compiler, driver, repeat
+from tilefoundry.targets.cuda.host import call, compiler, driver
 
 
 def test_without_a_driver(monkeypatch):
@@ -48,8 +49,6 @@ def test_nvrtc_compiles_what_nvcc_does(case, tmp_path, monkeypatch):
         assert kernel["registers"] > 0 and kernel["spill_bytes"] == 0
 
 
-TENSOR = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
-STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
@@ -91,15 +90,48 @@ class Tensor:
     def is_contiguous(self):
         return True
 
+    def is_neg(self):
+        return False
+
     def stride(self):
         return (1,)
 
 
-@pytest.fixture
-def launched(tmp_path, monkeypatch):
-    """The chain's callable with a driver that writes down what it is asked for."""
-    source = emit(finalize(load_source(path("chain"), None, EVALUATE["chain"]))[0])
-    library = tmp_path / "chain.cubin"
+class Launching(Driver):
+    """A driver whose current context and captures are stated."""
+
+    capturing = None
+
+    def __init__(self):
+        self.contexts = []
+
+    def cuDeviceGet(self, found, ordinal):
+        found._obj.value = ordinal
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, found, device):
+        found._obj.value = 500 + device.value
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context):
+        self.contexts.append(context.value)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, found):
+        self.contexts.pop()
+        return 0
+
+    def cuStreamGetCaptureInfo_v2(self, stream, status, number, *rest):
+        status._obj.value, number._obj.value = self.capturing is not None, self.capturing or 0
+        return 0
+
+
+@pytest.fixture(params=["chain"])
+def launched(request, tmp_path, monkeypatch):
+    """A program's callable with a driver that writes down what it is asked for; every call goes
+    the long way."""
+    source = emit(finalize(load_source(path(request.param), None, EVALUATE[request.param]))[0])
+    library = tmp_path / "program.cubin"
     library.write_bytes(b"image")
     built = Built(None, source, Entry("key", tmp_path, library, True))  # type: ignore[arg-type]
     seen = []
@@ -111,87 +143,45 @@ def launched(tmp_path, monkeypatch):
         seen.append((list(found.grid), list(found.block), found.stream, found.count, values))
         return 0
 
-    kept = LAUNCH(launch)
+    kept, stated = LAUNCH(launch), Launching()
+    stream = SimpleNamespace(cuda_stream=99)
+    driver.primary.cache_clear()
     monkeypatch.setattr(driver, "launcher", lambda: kept)
-    monkeypatch.setattr(driver, "library", Driver)
-    monkeypatch.setattr(driver, "load", lambda image: None)
+    monkeypatch.setattr(driver, "library", lambda: stated)
+    monkeypatch.setattr(driver, "load", lambda image: seen.append(("load", *stated.contexts)))
     monkeypatch.setattr(driver, "function", lambda *given: ctypes.c_void_p(7))
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    kernel = call.Compiled(built)
-    kernel._stream = lambda device: 99
-    return kernel, seen
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(call, "direct", lambda *given: None)
+    yield call.Compiled(built), seen, stated
+    driver.primary.cache_clear()
+    assert not stated.contexts
 
 
 def test_parameters_of_a_launch(launched):
-    kernel, seen = launched
+    kernel, seen, _ = launched
     shape = (1, 512, 512)
-    x, y, z = (Tensor(torch.float16, shape, at) for at in (4096, 8192, 12288))
+    x, y, z = (Tensor(torch.float16, shape, at, device=1) for at in (4096, 8192, 12288))
     kernel.into([y], x)
     kernel.into([z], x)
     # 2 x 4 CTAs of 256 threads, on the caller's stream, not cooperative
     head = ([8, 1, 1], [256, 1, 1], 99, 0)
-    assert seen == [(*head, [4096, 8192]), (*head, [4096, 12288])]
+    assert seen == [("load", 501), (*head, [4096, 8192]), (*head, [4096, 12288])]
 
 
-# Tensors that were launched with before
-
-
-@pytest.fixture
-def again():
-    """A Repeat of two tensors (4, 8) and one launch: torch's own table reads the tensors, of
-    which we say that they are on a device; the stream and the driver's answer are ours."""
-    lib, real = repeat.library(), repeat.exchange()
-    if lib is None or real is None:
-        pytest.skip("needs a C compiler, and torch with DLPack's table")
-    words = (ctypes.c_void_p * 7).from_address(real)  # the last two read a tensor, a stream
-    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(words[5])
-    state = {"stream": 7, "answer": 0, "seen": []}
-
-    def tensor(x, out):
-        status = read(x, out)
-        ctypes.c_int32.from_address(out + 8).value = 2
-        return status
-
-    def stream(kind, device, out):
-        ctypes.c_void_p.from_address(out).value = state["stream"]
-        return 0
-
-    def launch(*words):
-        state["seen"].append(words)
-        return state["answer"]
-
-    kept = TENSOR(tensor), STREAM(stream), LAUNCH(launch)
-    table = (ctypes.c_void_p * 7)(*words)
-    table[5:7] = [ctypes.cast(f, ctypes.c_void_p).value for f in kept[:2]]
-    made = repeat.Repeat(lib, ctypes.addressof(table), kept[2], [(4, 8), (4, 8)], 1)
-    state["kept"] = kept, table
-    return made, state
-
-
-def test_tensors_seen_before_are_launched_at_once(again):
-    made, state = again
-    x, y, z = (torch.zeros(4, 8) for _ in range(3))
-    words = (ctypes.c_void_p * 3)(11, 12, 13)
-    assert made.call(x, y) == repeat.ELSEWHERE
-    made.keep(words, (x, y))
-    assert made.call(x, y) == 0
-    assert made.call(x.view(4, 8), y) == 0
-    assert state["seen"] == [(11, 12, 13, None)] * 2
-    for wrong in (
-        (x, z), (y, x), (x.view(8, 4), y), (x.view(1, 4, 8), y), (x.view(torch.int32), y),
-        (x.view(32)[::1].view(8, 4).T, y), (x, None), (x, y.numpy()), (x, x.half()),
-    ):  # fmt: skip
-        assert made.call(*wrong) == repeat.ELSEWHERE
-    x.t_()
-    assert made.call(x, y) == repeat.ELSEWHERE
-    x.t_()
-    state["stream"] = 8
-    assert made.call(x, y) == repeat.ELSEWHERE
-    state["stream"], state["answer"] = 7, 719
-    assert made.call(x, y) == 719
-    made.forget()
-    assert made.call(x, y) == repeat.ELSEWHERE
-    assert len(state["seen"]) == 3
+@pytest.mark.parametrize("launched", ["softmax_split"], indirect=True)
+def test_a_graph_has_a_workspace_of_its_own(launched, monkeypatch):
+    """Zeros that a graph writes are written when it is replayed: what was made in a capture is
+    never used outside of it, nor by another graph."""
+    kernel, seen, stated = launched
+    made = iter(range(1, 9))
+    zeros = lambda *given, **more: Tensor(None, given, 1000 * next(made))  # noqa: E731
+    monkeypatch.setattr(torch, "zeros", zeros)
+    (x,), (y,) = kernel._inputs, kernel._outputs
+    tensors = [Tensor(getattr(torch, a.dtype.torch), a.shape, 1 << 20) for a in (y, x)]
+    for stated.capturing in (3, 3, 4, None, 5, None):
+        kernel.into(tensors[:1], tensors[1])
+    works = [min(values) // 1000 for *_, values in seen[1:]]  # of two launches
+    assert works == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -201,11 +191,15 @@ def test_tensors_seen_before_are_launched_at_once(again):
         Tensor(torch.float16, (512, 512), 4096),
         Tensor(torch.float16, (1, 512, 512), 4098),
         Tensor(torch.float16, (1, 512, 512), 4096, device=1),
+        Tensor(torch.float16, (1, 512, 512), 0),
+        torch.zeros(1, 512, 512, dtype=torch.float16),
+        torch.zeros(1, 512, 512, dtype=torch.float16, device="meta"),
+        torch.zeros(1, 512, 512).to_sparse(),
         [1.0],
     ],
 )
 def test_what_a_kernel_cannot_take(launched, wrong):
-    kernel, seen = launched
+    kernel, seen, _ = launched
     right = Tensor(torch.float16, (1, 512, 512), 8192)
     with pytest.raises(Refusal, match="build-argument"):
         kernel.into([right], wrong)

@@ -1,8 +1,8 @@
 """A compiled program as a callable on torch tensors of one CUDA device.
 
-Launches go to torch's current stream; nothing waits, so calls may be captured in a CUDA
-graph. Parameters of a launch are packed once for each set of addresses; a call with tensors
-that were packed before goes through ``repeat``.
+Launches go to torch's current stream of that device, whichever is current; nothing waits, so
+calls may be captured in a CUDA graph. The first call on a stream goes the long way, which judges
+tensors and refuses; later ones go through ``direct``.
 """
 
 from __future__ import annotations
@@ -14,42 +14,37 @@ from typing import Any
 from tilefoundry.build import Built
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
-from tilefoundry.targets.cuda.emit.launches import LaunchPlan
+from tilefoundry.targets.cuda.emit.launches import LaunchPlan, Where
 from tilefoundry.targets.cuda.host import driver
-from tilefoundry.targets.cuda.host.repeat import ELSEWHERE, Repeat, repeat
+from tilefoundry.targets.cuda.host.direct import ELSEWHERE, Direct, direct
 
 ALIGN = 16
 """Bytes that every tensor's address is a multiple of."""
-KEPT = 256
-"""Sets of addresses whose packed parameters are kept."""
 
 
 class Packed:
     """One launch with its parameters in host memory, ready for the driver."""
 
-    def __init__(
-        self, plan: LaunchPlan, function: Any, pointers: list[int], stream: int
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: LaunchPlan, pointers: Sequence[int], addresses: Sequence[int]) -> None:
+        """``addresses``: of the tensors that the maps describe."""
         self.plan = plan
         values = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
         first = ctypes.addressof(values)
-        places = [first + 8 * n for n in range(len(pointers))]
-        self._maps = [driver.aligned(driver.MAP_BYTES, driver.MAP_ALIGN) for _ in plan.maps]
-        places += [at for _, at in self._maps]
-        parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
-        attributes = driver.attributes(plan.cooperative, plan.cluster)
-        config = driver.Config(
-            (plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream,
-            attributes, len(attributes),
-        )  # fmt: skip
-        self._kept = values, parameters, attributes, config
-        self.arguments = (
-            ctypes.addressof(config), function.value, ctypes.addressof(parameters), None,
-        )  # fmt: skip
+        made = [driver.aligned(driver.MAP_BYTES, driver.MAP_ALIGN) for _ in plan.maps]
+        self.maps = [at for _, at in made]
+        places = [*(first + 8 * n for n in range(len(pointers))), *self.maps]
+        self._parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
+        self._attributes = driver.attributes(plan.cooperative, plan.cluster)
+        self._kept = values, made
+        for at, m, address in zip(self.maps, plan.maps, addresses, strict=True):
+            driver.encode(at, m.dtype, address, m.dims, m.strides, m.box, m.swizzle)
 
-    def encode(self, addresses: Sequence[int]) -> None:
-        for (_, at), plan, address in zip(self._maps, self.plan.maps, addresses, strict=True):
-            driver.encode(at, plan.dtype, address, plan.dims, plan.strides, plan.box, plan.swizzle)
+    def launch(self, function: int, stream: int) -> None:
+        config = driver.config(self.plan, stream, self._attributes)
+        status = driver.launcher()(
+            ctypes.addressof(config), function, ctypes.addressof(self._parameters), None
+        )
+        driver.check(status, f"launching {self.plan.kernel}")
 
 
 class Compiled:
@@ -57,55 +52,67 @@ class Compiled:
     call that needs them."""
 
     def __init__(self, built: Built) -> None:
+        import torch
+
         self.built = built
         self.weights: Mapping[str, Any] = {}
         arguments = built.source.arguments
         self._inputs = [a for a in arguments if a.role == "in"]
         self._outputs = [a for a in arguments if a.role == "out"]
-        self._order = [a for a in arguments if a.role != "out"]
+        self._order = [*(a for a in arguments if a.role != "out"), *self._outputs]
+        self._place = [self._order.index(a) for a in arguments]
+        """Where each argument of the program stands in a call."""
+        self._types = [getattr(torch, str(a.dtype.torch)) for a in self._order]
         self._plans: tuple[LaunchPlan, ...] = built.source.launches  # type: ignore[assignment]
         self._image = built.library.read_bytes()
-        self._functions: dict[int, dict[str, Any]] = {}
+        self._functions: dict[int, Any] = {}
+        """Arrays of the launches' functions by device."""
         self._work: dict[tuple[int, int], Any] = {}
-        self._packed: dict[tuple[int, ...], list[Packed]] = {}
-        self._arrays: dict[tuple[int, ...], Any] = {}
-        """The arguments of the packed launches, as C reads them."""
-        import torch
-
-        self._checks = [
-            (getattr(torch, str(a.dtype.torch)), a.shape) for a in (*self._order, *self._outputs)
-        ]
-        self._repeat: Repeat | None = None
-        self._again: Any = None
-        """The repeat's call, once something is kept."""
-        self._stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        """Workspaces by device and stream."""
+        self._captured: dict[tuple[int, int], tuple[int, Any]] = {}
+        """By device and stream, the last capture and its graph's workspace."""
+        self._direct: Direct | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs: one tensor, or a tuple of several."""
+        if self._direct is not None:
+            made = self._direct.make(self.weights, *inputs)
+            if type(made) is not int:
+                return made
+            self._launched(made)
         import torch
 
         given = self._given(inputs)
         device = getattr(given[0], "device", None) if given else "cuda"
+        types = self._types[len(given) :]
         outs = [
-            torch.empty(a.shape, dtype=getattr(torch, str(a.dtype.torch)), device=device)
-            for a in self._outputs
+            torch.empty(a.shape, dtype=dtype, device=device)
+            for a, dtype in zip(self._outputs, types, strict=True)
         ]
         self._run(given, outs)
         return outs[0] if len(outs) == 1 else tuple(outs)
 
     def into(self, outputs: Sequence[Any], *inputs: Any) -> None:
         """The same, into tensors that are there."""
+        if self._direct is not None:
+            status = self._direct.into(self.weights, outputs, *inputs)
+            if not status:
+                return
+            self._launched(status)
         self._run(self._given(inputs), outputs)
 
+    def _launched(self, status: int) -> None:
+        if status != ELSEWHERE:
+            driver.check(status, f"launching {self.built.source.name}")
+
     def _given(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Inputs and weights in the program's order."""
         if len(inputs) != len(self._inputs):
             names = " ".join(a.name for a in self._inputs)
             refuse("build-arguments", None, takes=names, given=len(inputs))
-        if len(self._order) == len(self._inputs):
-            return inputs
         left = iter(inputs)
         out: list[Any] = []
-        for argument in self._order:
+        for argument in self._order[: len(self._order) - len(self._outputs)]:
             if argument.role != "weight":
                 out.append(next(left))
             elif argument.name in self.weights:
@@ -115,107 +122,96 @@ class Compiled:
         return out
 
     def _run(self, given: Sequence[Any], outs: Sequence[Any]) -> None:
-        if self._again is not None and len(outs) == len(self._outputs):
-            status = self._again(*given, *outs)
-            if not status:
-                return
-            if status != ELSEWHERE:
-                driver.check(status, f"launching {self.built.source.name}")
+        import torch
+
         tensors = (*given, *outs)
-        device, pointers = -1, list[int]()
-        try:
-            device = tensors[0].get_device()
-            for x, (dtype, shape) in zip(tensors, self._checks, strict=True):
-                at = x.data_ptr()
-                if (
-                    at % ALIGN or x.dtype is not dtype or x.shape != shape
-                    or x.get_device() != device or not x.is_contiguous()
-                ):  # fmt: skip
-                    break
-                pointers.append(at)
-        except AttributeError:
-            pass
-        if len(pointers) != len(tensors) or device < 0:
-            _refused(tensors, (*self._order, *self._outputs), device)
-        stream: int = self._stream(device)
-        key = (device, stream, *pointers)
-        launches = self._packed.get(key)
-        if launches is None:
-            launches = self._prepared(key, device, stream, pointers)
-        launch = driver.launcher()
-        for x in launches:
-            status = launch(*x.arguments)
-            if status:
-                driver.check(status, f"launching {x.plan.kernel}")
-        if self._repeat is not None:
-            self._repeat.keep(self._arrays[key], tensors)
-            self._again = self._repeat.call
+        device = _judged(tensors, self._order, self._types)
+        pointers = [x.data_ptr() for x in tensors]
+        context = driver.primary(device)
+        with driver.within(context):
+            functions = self._loaded(device)
+            stream: int = torch.cuda.current_stream(device).cuda_stream
+            capture = driver.capture(stream) if self.built.source.workspace else None
+            work = self._workspace(device, stream, capture)
 
-    def _prepared(
-        self, key: tuple[int, ...], device: int, stream: int, pointers: list[int]
-    ) -> list[Packed]:
-        import torch
+            def of(where: Where) -> int:
+                if where[0] == "work":
+                    return work + where[1]
+                return pointers[self._place[where[1]]]
 
-        functions = self._functions.get(device)
-        if functions is None:
-            torch.cuda.set_device(device)  # its context is the one that the module belongs to
+            packed = [
+                Packed(p, [of(w) for w in p.pointers], [of(m.where) for m in p.maps])
+                for p in self._plans
+            ]
+            for x, function in zip(packed, functions, strict=True):
+                x.launch(function, stream)
+        if self._direct is None:
+            self._direct = direct(self._order, self._types, self._plans, self._place,
+                                  [x.maps for x in packed], bool(work))  # fmt: skip
+        if self._direct is not None and capture is None:
+            self._direct.keep(device, stream, context, functions, work)
+
+    def _loaded(self, device: int) -> Any:
+        """The functions of the launches, as an array, in the context that is current."""
+        if device not in self._functions:
             module = driver.load(self._image)
-            functions = self._functions[device] = {
-                p.kernel: driver.function(module, p.kernel, p.shared_bytes) for p in self._plans
-            }
-            for p in self._plans:
-                driver.clusters_fit(functions[p.kernel], p)
-        work = self._workspace(device, stream)
-        order = [*self.built.source.arguments]
-        mine = {a.name: p for a, p in zip((*self._order, *self._outputs), pointers, strict=True)}
-        addresses = [mine[a.name] for a in order]
+            found = [driver.function(module, p.kernel, p.shared_bytes) for p in self._plans]
+            for p, function in zip(self._plans, found, strict=True):
+                driver.clusters_fit(function, p)
+            self._functions[device] = (ctypes.c_void_p * len(found))(*(f.value for f in found))
+        return self._functions[device]
 
-        def of(where: tuple[str, int]) -> int:
-            return addresses[where[1]] if where[0] == "argument" else work + where[1]
-
-        out: list[Packed] = []
-        for plan in self._plans:
-            packed = Packed(plan, functions[plan.kernel], [of(w) for w in plan.pointers], stream)
-            packed.encode([of(m.where) for m in plan.maps])
-            out.append(packed)
-        if self._repeat is None:
-            shapes = [shape for _, shape in self._checks]
-            self._repeat = repeat(driver.launcher(), shapes, len(self._plans))
-        if len(self._packed) >= KEPT:
-            if self._repeat is not None:
-                self._repeat.forget()
-            self._packed.clear()
-            self._arrays.clear()
-        self._packed[key] = out
-        words = [w for x in out for w in x.arguments[:3]]
-        self._arrays[key] = (ctypes.c_void_p * len(words))(*words)
-        return out
-
-    def _workspace(self, device: int, stream: int) -> int:
-        """Device memory of a stream's launches; zeros at first, as counters in it begin."""
+    def _workspace(self, device: int, stream: int, capture: int | None) -> int:
+        """Device memory of a stream's launches; zeros at first, as counters in it begin. A graph
+        has its own, as it may be replayed beside the stream that it was captured on, and sets it
+        to zeros itself."""
         import torch
 
-        size = self.built.source.workspace
+        def zeros() -> Any:
+            return torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
+
+        size, where = self.built.source.workspace, (device, stream)
         if not size:
             return 0
-        if (device, stream) not in self._work:
-            self._work[device, stream] = torch.zeros(size, dtype=torch.uint8, device=device)
-        return self._work[device, stream].data_ptr()
+        if capture is None:
+            if where not in self._work:
+                self._work[where] = zeros()
+            return self._work[where].data_ptr()
+        if self._captured.get(where, (None,))[0] != capture:
+            self._captured[where] = capture, zeros()
+        return self._captured[where][1].data_ptr()
 
 
-def _refused(tensors: Sequence[Any], arguments: Sequence[Argument], device: int) -> None:
-    """Refuses the first tensor that is not as the program says."""
-    for x, a in zip(tensors, arguments, strict=True):
-        found = f"a {type(x).__name__}"
-        if hasattr(x, "get_device"):
+def _judged(tensors: Sequence[Any], arguments: Sequence[Argument], types: Sequence[Any]) -> int:
+    """The device of all tensors; refuses the first that is not as the program says."""
+    device = -1
+    if len(tensors) != len(arguments):
+        names = " ".join(a.name for a in arguments)
+        refuse("build-arguments", None, takes=names, given=len(tensors))
+    for x, a, dtype in zip(tensors, arguments, types, strict=True):
+        try:
+            at, mine = x.data_ptr(), x.get_device()
             right = (
-                str(x.dtype).removeprefix("torch.") == a.dtype.torch and x.shape == a.shape
-                and x.get_device() == device >= 0 and x.is_contiguous()
-                and x.data_ptr() % ALIGN == 0
+                x.dtype is dtype and tuple(x.shape) == a.shape and mine >= 0
+                and device in (-1, mine) and x.is_contiguous() and not x.is_neg()
+                and at and at % ALIGN == 0
             )  # fmt: skip
-            if right:
-                continue
-            found = (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
-                     f"{x.stride()} on {x.device} at {x.data_ptr():#x}")  # fmt: skip
-        wanted = f"{a.dtype} {a.shape}, contiguous, on one CUDA device, aligned to {ALIGN} bytes"
-        refuse("build-argument", None, name=a.name, wants=wanted, found=found)
+        except (AttributeError, RuntimeError):
+            right, mine = False, device
+        if not right:
+            wanted = (
+                f"{a.dtype} {a.shape}, contiguous, on one CUDA device, aligned to {ALIGN} bytes"
+            )
+            refuse("build-argument", None, name=a.name, wants=wanted, found=_said(x))
+        device = mine
+    return device
+
+
+def _said(x: Any) -> str:
+    """A tensor in words, or what else was given."""
+    try:
+        negated = ", to be read negated" if x.is_neg() else ""
+        return (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
+                f"{tuple(x.stride())} on {x.device} at {x.data_ptr():#x}{negated}")  # fmt: skip
+    except (AttributeError, RuntimeError):
+        return f"a {type(x).__name__}"

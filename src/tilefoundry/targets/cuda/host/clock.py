@@ -16,7 +16,7 @@ from typing import Any
 from tilefoundry.targets.cuda.host import driver
 
 NAMES = ("cuEventRecord", "cuEventElapsedTime", "cuEventQuery", "cuCtxSynchronize",
-         "cuLaunchKernel", "cuMemcpyHtoDAsync_v2")  # fmt: skip
+         "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoH_v2")  # fmt: skip
 MULTIPROCESSORS, THREADS_EACH, L2_BYTES = 16, 39, 38
 """CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _MAX_THREADS_PER_MULTIPROCESSOR, _L2_CACHE_SIZE"""
 THREADS = 1024
@@ -65,10 +65,21 @@ class Clock:
             driver.check(lib.cuEventCreate(ctypes.byref(event), 0), "cuEventCreate")
         self._pinned = ctypes.c_void_p()
         driver.check(lib.cuMemHostAlloc(ctypes.byref(self._pinned), PINNED, 0), "cuMemHostAlloc")
+        self._read: Any = (ctypes.c_ubyte * 1)()
 
     def settle(self) -> None:
         """Wait for all work in the context, whichever stream it is on."""
         self._do("cuCtxSynchronize")
+
+    def copied(self, address: int, count: int) -> memoryview:
+        """``count`` bytes of the device's memory, until the next are copied; by the driver alone,
+        after all work in the context."""
+        if len(self._read) < count:
+            self._read = (ctypes.c_ubyte * count)()
+            ctypes.memset(self._read, 1, count)
+        self.settle()
+        self._do("cuMemcpyDtoH_v2", self._read, ctypes.c_uint64(address), ctypes.c_size_t(count))
+        return memoryview(self._read).cast("B")[:count]
 
     def time(
         self,

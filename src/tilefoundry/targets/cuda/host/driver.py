@@ -6,7 +6,8 @@ CUDA Driver API; enumeration values as its reference gives them.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -86,12 +87,10 @@ def clusters_fit(function: ctypes.c_void_p, plan: LaunchPlan) -> None:
     for one another, not all of them."""
     if plan.cluster == 1:
         return
-    made = attributes(False, plan.cluster)
-    config = Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, None, made,
-                    len(made))  # fmt: skip
+    made = config(plan, None, attributes(False, plan.cluster))
     found = ctypes.c_int()
     status = library().cuOccupancyMaxActiveClusters(
-        ctypes.byref(found), function, ctypes.byref(config)
+        ctypes.byref(found), function, ctypes.byref(made)
     )
     check(status, f"clusters of {plan.cluster} CTAs for {plan.kernel}")
     needed = plan.grid // plan.cluster if plan.cooperative else 1
@@ -106,6 +105,41 @@ class Config(ctypes.Structure):
     _fields_ = [("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
                 ("shared", ctypes.c_uint32), ("stream", ctypes.c_void_p),
                 ("attributes", ctypes.POINTER(Attribute)), ("count", ctypes.c_uint32)]  # fmt: skip
+
+
+def config(plan: LaunchPlan, stream: int | None, attributes: Any) -> Config:
+    """A plan's launch on a stream, with an array of attributes that the caller keeps."""
+    return Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream, attributes,
+                  len(attributes))  # fmt: skip
+
+
+@cache
+def primary(ordinal: int) -> int:
+    """The primary context of a device, which torch's tensors and streams belong to."""
+    device, found = ctypes.c_int(), ctypes.c_void_p()
+    check(library().cuDeviceGet(ctypes.byref(device), ordinal), "cuDeviceGet")
+    check(library().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "a context")
+    return found.value or 0
+
+
+@contextmanager
+def within(context: int) -> Iterator[None]:
+    """``context`` is current in this thread meanwhile."""
+    check(library().cuCtxPushCurrent_v2(ctypes.c_void_p(context)), "cuCtxPushCurrent")
+    try:
+        yield
+    finally:
+        library().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+def capture(stream: int) -> int | None:
+    """The number of the graph capture that ``stream`` takes part in; None if in none."""
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    said = library().cuStreamGetCaptureInfo_v2(
+        ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None
+    )
+    check(said, "cuStreamGetCaptureInfo")
+    return number.value if status.value else None
 
 
 @cache

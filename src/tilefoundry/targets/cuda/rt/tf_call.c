@@ -1,12 +1,29 @@
-// A call whose tensors were launched with before, at the same addresses and on the same stream:
-// everything is compared and the prepared launches go to the driver, without Python's objects.
-// Tensors are read through the table of functions that their Python type carries
-// (DLPack 1.3, DLPackExchangeAPI); anything unexpected is left to the caller.
-#include <stdarg.h>
+// A call of a compiled program without Python's interpreter: tensors are read and judged, outputs
+// made, parameters written and launches given to the driver by one function of METH_FASTCALL.
+// Nothing is remembered of a tensor, so nothing can be stale; what is kept for a stream is the
+// context, the kernels and the workspace. Anything unexpected is left to the caller (ELSEWHERE).
+// Tensors are read through the table of functions that their Python type carries (DLPack 1.3,
+// DLPackExchangeAPI); Python's functions are those of its stable ABI.
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST = 16, SLOTS = 64, CUDA = 2, ALIGN = 16, ELSEWHERE = -1 };
+enum { MOST = 16, SLOTS = 64, ALIGN = 16, MAP = 128, MAP_ALIGN = 64, ELSEWHERE = -1 };
+enum { FASTCALL = 0x80 };
+
+typedef void Object;
+
+extern Object *PyObject_Type(Object *), *PyObject_GetItem(Object *, Object *);
+extern Object *PyObject_Call(Object *, Object *, Object *), *PyTuple_New(intptr_t);
+extern Object *PyObject_Vectorcall(Object *, Object *const *, size_t, Object *);
+extern Object *PySequence_GetItem(Object *, intptr_t), *PyLong_FromLong(long);
+extern Object *PyCapsule_New(void *, const char *, void (*)(Object *));
+extern Object *PyCFunction_NewEx(void *, Object *, Object *);
+extern intptr_t PySequence_Size(Object *);
+extern int PyTuple_SetItem(Object *, intptr_t, Object *), PyCapsule_SetContext(Object *, void *);
+extern void *PyCapsule_GetPointer(Object *, const char *), *PyCapsule_GetContext(Object *);
+extern void Py_IncRef(Object *), Py_DecRef(Object *), PyErr_Clear(void);
+extern void *PyEval_SaveThread(void);
+extern void PyEval_RestoreThread(void *state);
 
 // DLTensor
 typedef struct {
@@ -22,40 +39,60 @@ typedef struct {
 typedef struct {
     uint32_t major, minor;
     void *older, *allocator, *managed, *object;
-    int (*tensor)(void *object, Tensor *out);
+    int (*tensor)(Object *object, Tensor *out);
     int (*stream)(int kind, int device, void **out);
 } Exchange;
+
+// CUlaunchConfig
+typedef struct {
+    uint32_t grid[3], block[3], shared;
+    void *stream, *attributes;
+    uint32_t count;
+} Config;
+
+typedef struct {
+    int32_t argument;  // of the call; -1: a byte of the workspace
+    uint64_t byte;
+} Where;
+
+typedef struct {
+    Config config;  // its stream is the call's
+    int32_t pointers, maps;
+    const Where *from;  // of the pointers, then of the maps
+    char *encoded;      // the maps, MAP bytes each
+    char **address;     // what each map was last encoded for
+} Launch;
+
+// What a call needs of a stream of a device
+typedef struct {
+    void *stream, *context, *const *functions;
+    char *work;
+    int32_t device;
+} Slot;
 
 typedef struct {
     int64_t dims;
     const int64_t *shape;
-} Shape;
-
-// Arguments of cuLaunchKernelEx
-typedef struct {
-    void *config, *function, *parameters;
-} Launch;
-
-typedef struct {
-    void *stream, *data[MOST];
-    uint32_t type[MOST];
-    int32_t device, used;
-    const Launch *launches;
-} Slot;
+    uint32_t type;  // code, bits and lanes
+    Object *weight;  // its name; 0 of an input or an output
+} Argument;
 
 typedef struct {
     const Exchange *exchange;
-    int (*launch)(void *config, void *function, void *parameters, void *extra);
-    void *types[2];  // of objects whose table this is
-    int64_t tensors, launches;
-    const Shape *shapes;
+    int (*launch)(const Config *, void *function, void **parameters, void **extra);
+    int (*replace)(void *map, void *address);
+    int (*current)(void **context), (*push)(void *context), (*pop)(void **context);
+    int (*capturing)(void *stream, int *status);
+    Object *types[2];                      // of objects whose table this is
+    Object *negated, *no;                  // the method is_neg, and its answer
+    Object *empty, *const *made;           // makes outputs on the current device, of these words
+    int32_t kind;  // of devices, by DLPack's number
+    int32_t inputs, outputs, launches, works, room;  // room: bytes of the largest parameters
+    const Argument *arguments;             // inputs and weights in order, then outputs
+    Launch *launch_of;
+    int32_t used;
     Slot slots[SLOTS];
 } Call;
-
-extern void *PyObject_Type(void *object);
-extern void Py_DecRef(void *object);
-extern void *PyEval_SaveThread(void);
-extern void PyEval_RestoreThread(void *state);
 
 static int contiguous(const Tensor *t) {
     int64_t step = 1;
@@ -66,67 +103,163 @@ static int contiguous(const Tensor *t) {
     return 1;
 }
 
-// What the tensors are: 0 where they are as declared.
-static int described(const Call *c, va_list objects, Slot *out) {
-    for (int n = 0; n < c->tensors; n++) {
-        Tensor t;
-        void *object = va_arg(objects, void *), *type = PyObject_Type(object);
-        Py_DecRef(type);
-        if (type != c->types[0] && type != c->types[1]) return ELSEWHERE;
-        if (c->exchange->tensor(object, &t)) return ELSEWHERE;
-        const Shape *shape = &c->shapes[n];
-        out->data[n] = t.data + t.offset;
-        out->type[n] = t.code | t.bits << 8 | (uint32_t)t.lanes << 16;
-        if (t.kind != CUDA || (n && t.device != out->device) || t.dims != shape->dims) return ELSEWHERE;
-        if (memcmp(t.shape, shape->shape, 8 * t.dims) || !contiguous(&t)) return ELSEWHERE;
-        if ((uintptr_t)out->data[n] % ALIGN) return ELSEWHERE;
-        out->device = t.device;
+// Where a tensor lies that is as declared; 0 for any other.
+static char *address(const Call *c, int n, Object *object, int32_t *device) {
+    Tensor t;
+    Object *type = PyObject_Type(object);
+    Py_DecRef(type);
+    if (type != c->types[0] && type != c->types[1]) return 0;
+    if (c->exchange->tensor(object, &t)) return 0;
+    const Argument *a = &c->arguments[n];
+    if (t.kind != c->kind || t.dims != a->dims || memcmp(t.shape, a->shape, 8 * t.dims)) return 0;
+    if ((t.code | t.bits << 8 | (uint32_t)t.lanes << 16) != a->type || !contiguous(&t)) return 0;
+    if (*device >= 0 && t.device != *device) return 0;
+    *device = t.device;
+    char *at = t.data + t.offset;
+    if ((uintptr_t)at % ALIGN) return 0;
+    // values that are to be read with their signs turned (torch's negative bit)
+    Object *answer = PyObject_Vectorcall(c->negated, &object, 1, 0);
+    Py_DecRef(answer);
+    return answer == c->no ? at : 0;
+}
+
+static const Slot *slot(const Call *c, int32_t device, void *stream) {
+    for (int n = 0; n < c->used; n++)
+        if (c->slots[n].stream == stream && c->slots[n].device == device) return &c->slots[n];
+    return 0;
+}
+
+// Writes the parameters of a launch to ``block`` and their places to ``places``.
+static int parameters(const Call *c, Launch *x, char *const *at, char *work, char *block,
+                      void **places) {
+    for (int n = 0; n < x->maps; n++) {
+        const Where *w = &x->from[x->pointers + n];
+        char *lies = w->argument < 0 ? work + w->byte : at[w->argument], *map = x->encoded + MAP * n;
+        if (x->address[n] != lies) {
+            x->address[n] = 0;
+            if (c->replace(map, lies)) return ELSEWHERE;
+            x->address[n] = lies;
+        }
+        places[x->pointers + n] = memcpy(block + MAP * n, map, MAP);
     }
-    return c->exchange->stream(CUDA, out->device, &out->stream) ? ELSEWHERE : 0;
+    char **values = (char **)(block + MAP * x->maps);
+    for (int n = 0; n < x->pointers; n++) {
+        const Where *w = &x->from[n];
+        values[n] = w->argument < 0 ? work + w->byte : at[w->argument];
+        places[n] = &values[n];
+    }
+    return 0;
 }
 
-static Slot *place(Call *c, const Slot *seen) {
-    uint64_t mixed = (uintptr_t)seen->stream;
-    for (int n = 0; n < c->tensors; n++)
-        mixed = (mixed ^ (uintptr_t)seen->data[n] >> 4) * 0x9e3779b97f4a7c15u;
-    return &c->slots[mixed >> 58];
-}
-
-// The driver's status, or ELSEWHERE where nothing is prepared for these tensors.
-int tf_call(Call *c, ...) {
-    Slot seen = {0};
-    va_list objects;
-    va_start(objects, c);
-    int status = described(c, objects, &seen);
-    va_end(objects);
-    if (status) return status;
-    const Slot *kept = place(c, &seen);
-    if (!kept->used || kept->stream != seen.stream || kept->device != seen.device) return ELSEWHERE;
-    for (int n = 0; n < c->tensors; n++)
-        if (kept->data[n] != seen.data[n] || kept->type[n] != seen.type[n]) return ELSEWHERE;
+// Everything after the tensors are known. Parameters are a call's own, as other threads may call
+// while the driver reads them.
+static int launched(Call *c, Slot s, char *const *at) {
+    int size = (c->room + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN, status = 0;
+    char raw[size * c->launches + MAP_ALIGN];
+    char *blocks = (char *)(((uintptr_t)raw + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN);
+    void *places[c->launches][c->room / 8], *before = 0;
+    for (int n = 0; n < c->launches && !status; n++)
+        status = parameters(c, &c->launch_of[n], at, s.work, blocks + size * n, places[n]);
+    if (status || c->current(&before)) return ELSEWHERE;
     void *state = PyEval_SaveThread();
+    if (before != s.context) status = c->push(s.context);
     for (int n = 0; n < c->launches && !status; n++) {
-        const Launch *x = &kept->launches[n];
-        status = c->launch(x->config, x->function, x->parameters, 0);
+        Config config = c->launch_of[n].config;
+        config.stream = s.stream;
+        status = c->launch(&config, s.functions[n], places[n], 0);
     }
+    if (before != s.context) c->pop(&before);
     PyEval_RestoreThread(state);
     return status;
 }
 
-// Keeps the launches of tensors that the caller has judged; 0 where they are as declared.
-int tf_keep(Call *c, const Launch *launches, ...) {
-    Slot seen = {0};
-    va_list objects;
-    va_start(objects, launches);
-    int status = described(c, objects, &seen);
-    va_end(objects);
+// Takes the weights by name and the arguments of the call; ``outs``: a sequence of outputs, or 0
+// where they are to be made, which become ``*result``.
+static int called(Call *c, Object *weights, Object *outs, Object *const *given, intptr_t count,
+                  Object **held, Object **result) {
+    char *at[MOST];
+    int32_t device = -1;
+    void *stream, *context;
+    int capturing = 0, all = c->inputs + c->outputs, left = 0;
+    for (int n = 0; n < c->inputs; n++) {
+        Object *name = c->arguments[n].weight;
+        if (name)
+            held[n] = PyObject_GetItem(weights, name);
+        else if (left < count)
+            Py_IncRef(held[n] = given[left++]);
+        if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+    }
+    if (left != count) return ELSEWHERE;
+    if (outs) {
+        if (PySequence_Size(outs) != c->outputs) return ELSEWHERE;
+        for (int n = c->inputs; n < all; n++) {
+            held[n] = PySequence_GetItem(outs, n - c->inputs);
+            if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+        }
+    }
+    if (device < 0 || c->exchange->stream(c->kind, device, &stream)) return ELSEWHERE;
+    const Slot *s = slot(c, device, stream);
+    if (!s || (c->works && (c->capturing(stream, &capturing) || capturing))) return ELSEWHERE;
+    if (outs) return launched(c, *s, at);
+    if (c->current(&context) || context != s->context) return ELSEWHERE;
+    Slot kept = *s;  // making tensors may execute Python
+    for (int n = c->inputs; n < all; n++) {
+        held[n] = PyObject_Call(c->empty, c->made[n - c->inputs], 0);
+        if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+    }
+    int status = launched(c, kept, at);
     if (status) return status;
-    seen.used = 1;
-    seen.launches = launches;
-    *place(c, &seen) = seen;
+    if (c->outputs == 1) {
+        Py_IncRef(*result = held[c->inputs]);
+        return 0;
+    }
+    *result = PyTuple_New(c->outputs);
+    for (int n = c->inputs; *result && n < all; n++) {
+        Py_IncRef(held[n]);
+        PyTuple_SetItem(*result, n - c->inputs, held[n]);
+    }
     return 0;
 }
 
-void tf_forget(Call *c) { memset(c->slots, 0, sizeof c->slots); }
+// The outputs, or a number: the driver's status, or ELSEWHERE.
+static Object *answered(Object *self, Object *const *args, intptr_t count, int outs) {
+    Call *c = PyCapsule_GetPointer(self, 0);
+    Object *held[MOST] = {0}, *result = 0;
+    int status = ELSEWHERE;
+    if (count > outs) {
+        status = called(c, args[0], outs ? args[1] : 0, args + 1 + outs, count - 1 - outs, held,
+                        &result);
+    }
+    for (int n = 0; n < c->inputs + c->outputs; n++) Py_DecRef(held[n]);
+    if (status == ELSEWHERE) PyErr_Clear();
+    return result ? result : PyLong_FromLong(status);
+}
 
-int tf_size(void) { return sizeof(Call); }
+// make(weights, *inputs)
+static Object *make(Object *self, Object *const *args, intptr_t count) {
+    return answered(self, args, count, 0);
+}
+
+// into(weights, outputs, *inputs)
+static Object *into(Object *self, Object *const *args, intptr_t count) {
+    return answered(self, args, count, 1);
+}
+
+static void freed(Object *capsule) { Py_DecRef(PyCapsule_GetContext(capsule)); }
+
+// A Python function of ``call``, which ``keeps`` keeps alive.
+Object *tf_function(Call *call, Object *keeps, int outs) {
+    static struct {
+        const char *name;
+        void *function;
+        int flags;
+        const char *doc;
+    } methods[] = {{"make", make, FASTCALL, 0}, {"into", into, FASTCALL, 0}};
+    Object *self = PyCapsule_New(call, 0, freed);
+    if (!self) return 0;
+    Py_IncRef(keeps);
+    PyCapsule_SetContext(self, keeps);
+    Object *out = PyCFunction_NewEx(&methods[outs], self, 0);
+    Py_DecRef(self);
+    return out;
+}

@@ -61,6 +61,12 @@ def source(lanes):
             f"void {t}_up(const {t} *x, f32 *y, long n) {{ for (long i = 0; i < n; i += "
             f"TF_LANES) tf_store_f32(y + i, tf_{t}_to_f32(tf_load_{t}(x + i))); }}"
         )
+    lines.append(
+        "void bf16_both(const f32 *x, bf16 *y, long n) { bf16v a, b; "
+        "for (long i = 0; i < n; i += 2 * TF_LANES) { tf_f32_to_bf16_pair(&a, &b, "
+        "tf_load_f32(x + i), tf_load_f32(x + i + TF_LANES)); "
+        "tf_store_bf16(y + i, a); tf_store_bf16(y + i + TF_LANES, b); } }"
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -136,6 +142,17 @@ def test_gelu_is_within_four_units_of_x(library, name, approximate):
     got = call(library, f"{name}_all", x, np.float32)
     want = torch.nn.functional.gelu(torch.from_numpy(x).double(), approximate=approximate).numpy()
     assert (np.abs(got - want) <= 4 * np.spacing(np.abs(x))).all()
+
+
+def test_two_vectors_round_as_one_does(library):
+    """Zeros, numbers below the normal ones, and both beside ordinary ones."""
+    below = np.arange(1, 1 << 12, 7, np.uint32).view(np.float32)
+    x = np.concatenate([numbers(), below, -below, np.zeros(64, np.float32)])
+    np.random.default_rng(3).shuffle(x)
+    x = x[: x.size // 32 * 32]
+    one, both = (call(library, f"bf16_{n}", x, np.uint16) for n in ("down", "both"))
+    assert np.array_equal(one[~np.isnan(x)], both[~np.isnan(x)])
+    assert (both[np.isnan(x)] & 0x7FFF > 0x7F80).all()
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilefoundry.emit.c.kernel import Kernel
+from tilefoundry.emit.c.kernel import UNROLL, Kernel
 from tilefoundry.emit.c.memory import constant
 from tilefoundry.emit.c.text import (
     c_type,
@@ -29,6 +29,8 @@ COMPARE = {
 HALVES = ("add", "sub", "mul")
 """Operations on f16 that some processors carry out as they are: in f32, rounded once, their
 results are the same bits, for 24 bits are twice 11 and 2 more."""
+PAIRED = "bf16"
+"""What two vectors of are rounded to at once."""
 LOGIC = {"logical_and": "&", "logical_or": "|"}
 CALLS = frozenset([
     "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
@@ -57,23 +59,51 @@ def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) ->
 
 
 def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
-    """One vector of the result from one of each operand."""
+    """One vector of the result from one of each operand; results that are rounded to bf16 in
+    registers two at a time, which some machines round by one instruction."""
     write = issue.writes[0]
     op = str(issue.attrs.get("op", issue.instr))
-    for at in k.each(k.domain(write)):
-        k.put(write, at, computed(k, op, issue, at, write.dtype))
+    pairs = write.dtype.name == PAIRED and k.in_registers(write)
+    before: tuple[tuple[Dim, ...], str] | None = None
+    domain = k.domain(write)
+    for at in k.each(domain):
+        text, have = computed(k, op, issue, at, write.dtype)
+        if not pairs or domain.size > UNROLL or have == c_type(write.dtype):
+            k.put(write, at, stored(text, have, write.dtype))
+        elif before is None:
+            before = at, text
+        else:
+            both = (f"&{k.vector(write, x)}" for x in (before[0], at))
+            k.out.line(f"tf_f32_to_{PAIRED}_pair({', '.join(both)}, {before[1]}, {text});")
+            before = None
+    if before is not None:
+        k.put(write, before[0], stored(before[1], wide(write.dtype), write.dtype))
 
 
-def computed(k: Kernel, op: str, issue: Issue, at: tuple[Dim, ...], result: DType) -> str:
-    """The result's stored vector at ``at``."""
+def stored(text: str, have: str, result: DType) -> str:
+    """A vector computed as ``have`` as stored elements of ``result``."""
+    if c_type(result) == have:
+        return text
+    simple = text.endswith(")") and text.startswith("tf_")
+    return narrowed(text if simple else f"({text})", have, result)
+
+
+def computed(
+    k: Kernel, op: str, issue: Issue, at: tuple[Dim, ...], result: DType
+) -> tuple[str, str]:
+    """The vector of the result at ``at``, and the type that it is computed in: that of
+    stored elements where it is not computed in another."""
     reads = issue.reads
+    as_stored = c_type(result)
     if op == "where":
         return _where(k, reads, at, result)
     if op == "cast":
         source = reads[0].dtype
-        return narrowed(widened(k.value(reads[0], at), source), wide(source), result)
+        if source is result:
+            return k.value(reads[0], at), as_stored
+        return _wider(widened(k.value(reads[0], at), source), wide(source), result)
     if op == "clamp":
-        return _clamp(k, issue, at, result)
+        return _clamp(k, issue, at)
     dtype = reads[0].dtype
     for other in reads[1:]:
         dtype = promote(dtype, other.dtype) or result
@@ -82,27 +112,28 @@ def computed(k: Kernel, op: str, issue: Issue, at: tuple[Dim, ...], result: DTyp
         text = f"{truth[0]} ^ 1" if op == "logical_not" else (
             f"({truth[0]}) {LOGIC[op]} ({truth[1]})"
         )  # fmt: skip
-        return text if result.kind == "bool" else narrowed(f"({text})", "b8", result)
+        return text, "b8"
     if op in HALVES and all(x.name == "f16" for x in (result, *(r.dtype for r in reads))):
-        return f"tf_{op}_f16({', '.join(k.value(r, at) for r in reads)})"
+        return f"tf_{op}_f16({', '.join(k.value(r, at) for r in reads)})", as_stored
     have = wide(dtype)
     if op == "div" and not dtype.is_float:
         have = "f32"
     args = [argument(k, r, at, have) for r in reads]
     if op in COMPARE:
-        return f"tf_to(b8, {args[0]} {COMPARE[op]} {args[1]}) & 1"
+        return f"tf_to(b8, {args[0]} {COMPARE[op]} {args[1]}) & 1", as_stored
     text = expression(op, args, have, issue.attrs)
     if text is None:
         k.form(issue, f"tf.{op}", "C for CPUs has no words for it", "use another operation")
         raise AssertionError
-    simple = text.endswith(")") and text.startswith("tf_")
-    return narrowed(text if simple else f"({text})", have, result) if _converts(have, result) else (
-        text
-    )  # fmt: skip
+    return _wider(text, have, result)
 
 
-def _converts(have: str, result: DType) -> bool:
-    return c_type(result) != have
+def _wider(text: str, have: str, result: DType) -> tuple[str, str]:
+    """As the type that ``result`` is computed in, which is the one that is rounded."""
+    want = wide(result)
+    if have == want or result.kind == "bool":
+        return text, have
+    return f"tf_to({want}, {text})", want
 
 
 def argument(k: Kernel, operand: Operand, at: tuple[Dim, ...], have: str) -> str:
@@ -114,17 +145,18 @@ def argument(k: Kernel, operand: Operand, at: tuple[Dim, ...], have: str) -> str
     return text if wide(operand.dtype) == have else f"tf_to({have}, {text})"
 
 
-def _where(k: Kernel, reads: tuple[Operand, ...], at: tuple[Dim, ...], result: DType) -> str:
+def _where(
+    k: Kernel, reads: tuple[Operand, ...], at: tuple[Dim, ...], result: DType
+) -> tuple[str, str]:
     test = widened(k.value(reads[0], at), reads[0].dtype)
     have = wide(result)
     sides = [argument(k, r, at, have) for r in reads[1:]]
     mask = {"f32": "i32", "f64": "i64", "u8": "i8", "b8": "i8"}.get(have, have)
     kind = "u8" if have == "b8" else have
-    text = f"tf_pick_{kind}(tf_to({mask}, {test}) != 0, {', '.join(sides)})"
-    return narrowed(text, have, result)
+    return f"tf_pick_{kind}(tf_to({mask}, {test}) != 0, {', '.join(sides)})", have
 
 
-def _clamp(k: Kernel, issue: Issue, at: tuple[Dim, ...], result: DType) -> str:
+def _clamp(k: Kernel, issue: Issue, at: tuple[Dim, ...]) -> tuple[str, str]:
     dtype = issue.reads[0].dtype
     have = wide(dtype)
     text = argument(k, issue.reads[0], at, have)
@@ -132,7 +164,7 @@ def _clamp(k: Kernel, issue: Issue, at: tuple[Dim, ...], result: DType) -> str:
         bound = issue.attrs.get(name)
         if bound is not None:
             text = f"tf_{word}_{have}({text}, tf_splat_{have}({number(bound, dtype)}))"
-    return narrowed(text, have, result)
+    return text, have
 
 
 def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:

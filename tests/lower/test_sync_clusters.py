@@ -77,7 +77,7 @@ def lowered(case, consts):
 
 
 def test_b_is_shared_and_a_is_not():
-    func = lowered("gemm_cluster", sizes.EVALUATE["gemm_cluster"])
+    func = lowered("gemm_halves@pair", sizes.EVALUATE["gemm_halves@pair"])
     a, b = loads(func)
     assert "multicast" not in a.attrs
     assert [axis.name for axis in b.attrs["multicast"]] == ["half"]
@@ -85,7 +85,7 @@ def test_b_is_shared_and_a_is_not():
     assert b.writes[0].shape[0] * b.writes[0].shape[1] == 64 * 256 // 2
     (expect,) = statements(func, "expect")
     assert expect.bytes == 2 * (128 * 64 + 64 * 256)
-    empty = next(b for b in func.barriers if b.name == "lhs_ring_empty")
+    empty = next(b for b in func.barriers if b.name == "left_empty")
     assert empty.count == 2 * 2  # two warpgroups of two CTAs
     freed = [s for s in statements(func, "arrive") if s.barrier is empty]
     assert freed and all([axis.name for axis in s.over] == ["half"] for s in freed)
@@ -119,11 +119,27 @@ def test_nothing_is_shared_without_clusters(tmp_path):
     assert not statements(func, "cluster")
 
 
-def test_a_multicast_over_a_fill_that_nobody_read(tmp_path):
-    loaded = program(tmp_path, TWICE)
-    with pytest.raises(Refusal) as refusal:
-        lower(loaded.module, loaded.func or "")
-    assert refusal.value.diags[0].code == "sync-cluster-fill"
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+def test_a_multicast_over_a_fill_that_nobody_read(tmp_path, shape, slots):
+    """Bytes are counted where they come to: the loading warp of each CTA waits for its own and
+    tells all, before any of them sends again."""
+    func = kernel(right(program(tmp_path, TWICE, shape=shape, slots=slots)))
+    told = next(s for s in statements(func, "arrive") if not s.read)
+    assert told.over and told.barrier.count == shape[0] * shape[1]
+    order = [s for s, _ in walk(func.body) if getattr(s, "barrier", None) or s in loads(func)]
+    first, second = (order.index(s) for s in loads(func))
+    kinds = [(s.kind, s.barrier is told.barrier) for s in order[first + 1 : second]]
+    assert kinds == [("wait", False), ("arrive", True), ("wait", True), ("expect", False)]
+
+
+def test_faults_of_fills_that_others_are_told_of_are_caught(tmp_path):
+    loaded = program(tmp_path, TWICE, shape=(2, 1))
+    func = kernel(lower(loaded.module, loaded.func or ""))
+    assert verify(func) == ()
+    for fault in faults(func):
+        families = {f.code for f in verify(fault.func)}
+        assert families & set(FAMILY[fault.kind]), f"{fault.kind} at {fault.where}: {families}"
 
 
 GATHER = """\
@@ -184,7 +200,7 @@ def test_partial_tiles_of_a_cluster_are_added_where_they_lie():
 
 def test_what_was_only_read_is_told_without_a_fence():
     """The slots of a ring: nothing written is handed over; a sum's terms are."""
-    func = lowered("gemm_cluster", sizes.EVALUATE["gemm_cluster"])
+    func = lowered("gemm_halves@pair", sizes.EVALUATE["gemm_halves@pair"])
     assert all(s.read for s in statements(func, "arrive") if s.over)
     func = lowered("softmax_cluster", sizes.EVALUATE["softmax_cluster"])
     told = {s.barrier.name: s.read for s in statements(func, "arrive")}

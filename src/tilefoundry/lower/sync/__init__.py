@@ -11,6 +11,7 @@ from tilefoundry.lower.sync.edges import Counts, Edges
 from tilefoundry.lower.sync.handoff import Handoffs
 from tilefoundry.lower.sync.order import Order
 from tilefoundry.lower.sync.refusals import refuse_unordered
+from tilefoundry.lower.sync.relay import relay
 from tilefoundry.lower.sync.render import render
 from tilefoundry.lower.sync.tree import Tree, distribute
 from tilefoundry.tir.program import PrimFunc
@@ -29,6 +30,9 @@ def synchronise(func: PrimFunc) -> PrimFunc:
     accesses = Accesses(tree)
     counts = Counts(tree)
     edges = Edges(tree, accesses, counts)
+    if relay(tree, accesses, edges):
+        counts = Counts(tree)
+        edges = Edges(tree, accesses, counts)
     handoffs = Handoffs(tree, accesses, edges)
     handoffs.run()
     order = Order(tree, accesses, edges, handoffs.asked)

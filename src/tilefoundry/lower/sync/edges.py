@@ -23,6 +23,8 @@ from tilefoundry.lower.sync.tree import Node, Tree
 from tilefoundry.tir.program import Counter, For, When
 
 FORWARD, BACKWARD = 0, 1
+RELAY = "relay"
+"""The role of an access that only waits for a fill, so that other CTAs may be told."""
 
 
 @dataclass(eq=False)
@@ -38,7 +40,7 @@ class Touch:
 
     @property
     def write(self) -> bool:
-        return any(a.write for a in self.accesses)
+        return any(a.write or a.role == RELAY for a in self.accesses)
 
     @property
     def scope(self) -> int:
@@ -307,7 +309,7 @@ class _Solver:
         disjoint = not one.mask & two.mask
         same_time = same_iteration and not disjoint
         return any(
-            (a.write or b.write)
+            clash(a, b)
             and (disjoint or a in one.fills or a.over or b.over)
             and not apart(a, b, same_time)
             for a in one.accesses
@@ -332,8 +334,17 @@ class _Solver:
                 into.add((a, b))
 
 
+def clash(a: Access, b: Access) -> bool:
+    """``b`` may not come before ``a`` is over, if they touch the same."""
+    if b.role == RELAY:
+        return a.fills
+    if a.role == RELAY:
+        return b.fills or bool(b.over)
+    return a.write or b.write
+
+
 def _across(one: Touch, two: Touch) -> tuple[Axis, ...]:
-    pairs = ((a, b) for a in one.accesses for b in two.accesses if a.write or b.write)
+    pairs = ((a, b) for a in one.accesses for b in two.accesses if clash(a, b))
     return joint(*(across(a, b) for a, b in pairs))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, bounds, substitute
@@ -160,9 +160,8 @@ class Handoffs:
             refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
         total = 0
         for touch in self._signallers(channel):
-            if touch.fills and channel.over:
-                self._unseen(touch)
             if touch.fills:
+                assert not channel.over, "no other CTA sees bytes arrive"
                 total += 1
             if self._plain(touch):
                 total += self._arrival(channel, touch).count * _count(channel.over)
@@ -171,12 +170,6 @@ class Handoffs:
         name = self._fresh(f"{first.buffer.name}_{'full' if channel.kind == FILL else 'empty'}")
         channel.barrier = Barrier(name, channel.level.slots, total)
         self.barriers.append(channel.barrier)
-
-    def _unseen(self, touch: Touch) -> NoReturn:
-        """A barrier tells its own CTA of bytes: no other learns that they are there."""
-        issue = touch.fills[0].node.stmt
-        assert isinstance(issue, Issue)
-        refuse("sync-cluster-fill", issue.span, name=touch.fills[0].buffer.name)
 
     def _fresh(self, name: str) -> str:
         made, n = name, 2

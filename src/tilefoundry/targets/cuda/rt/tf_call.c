@@ -103,8 +103,8 @@ static int contiguous(const Tensor *t) {
     return 1;
 }
 
-// Where a tensor lies that is as declared; 0 for any other.
-static char *address(const Call *c, int n, Object *object, int32_t *device) {
+// Where a tensor lies that is as declared; 0 for any other. ``fresh``: it was made by us.
+static char *address(const Call *c, int n, Object *object, int32_t *device, int fresh) {
     Tensor t;
     Object *type = PyObject_Type(object);
     Py_DecRef(type);
@@ -117,6 +117,7 @@ static char *address(const Call *c, int n, Object *object, int32_t *device) {
     *device = t.device;
     char *at = t.data + t.offset;
     if ((uintptr_t)at % ALIGN) return 0;
+    if (fresh) return at;
     // values that are to be read with their signs turned (torch's negative bit)
     Object *answer = PyObject_Vectorcall(c->negated, &object, 1, 0);
     Py_DecRef(answer);
@@ -187,14 +188,14 @@ static int called(Call *c, Object *weights, Object *outs, Object *const *given, 
             held[n] = PyObject_GetItem(weights, name);
         else if (left < count)
             Py_IncRef(held[n] = given[left++]);
-        if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+        if (!held[n] || !(at[n] = address(c, n, held[n], &device, 0))) return ELSEWHERE;
     }
     if (left != count) return ELSEWHERE;
     if (outs) {
         if (PySequence_Size(outs) != c->outputs) return ELSEWHERE;
         for (int n = c->inputs; n < all; n++) {
             held[n] = PySequence_GetItem(outs, n - c->inputs);
-            if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+            if (!held[n] || !(at[n] = address(c, n, held[n], &device, 0))) return ELSEWHERE;
         }
     }
     if (device < 0 || c->exchange->stream(c->kind, device, &stream)) return ELSEWHERE;
@@ -205,7 +206,7 @@ static int called(Call *c, Object *weights, Object *outs, Object *const *given, 
     Slot kept = *s;  // making tensors may execute Python
     for (int n = c->inputs; n < all; n++) {
         held[n] = PyObject_Call(c->empty, c->made[n - c->inputs], 0);
-        if (!held[n] || !(at[n] = address(c, n, held[n], &device))) return ELSEWHERE;
+        if (!held[n] || !(at[n] = address(c, n, held[n], &device, 1))) return ELSEWHERE;
     }
     int status = launched(c, kept, at);
     if (status) return status;

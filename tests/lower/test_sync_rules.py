@@ -188,7 +188,7 @@ def test_cp_async_tells_another_role_itself():
 
 
 def test_readers_of_several_roles_are_counted_together():
-    tile, one, two = shared("s"), held("one", 1, 3), held("two", 3, 8)
+    tile, one, two = shared("s"), held("one", 1, 3), held("two", 3, 7)
     derived("""
         for i
           threads 0..31
@@ -201,16 +201,16 @@ def test_readers_of_several_roles_are_counted_together():
             fence_proxy
             warp
             arrive s_empty every 32
-          threads 96..255
+          threads 96..223
             wait s_full parity (i % 2)
             copy s two
             fence_proxy
             warp
             arrive s_empty every 32
-    """, {"s_full": (1, 1), "s_empty": (1, 7)},
+    """, {"s_full": (1, 1), "s_empty": (1, 6)},
         loop("i", 9, TINY.on(0, 1, move("copy_async_tensor", A, tile)),
              TINY.on(1, 3, move("copy", tile, one)),
-             TINY.on(3, 8, move("copy", tile, two))))  # fmt: skip
+             TINY.on(3, 7, move("copy", tile, two))))  # fmt: skip
 
 
 def test_fills_with_one_reader_share_a_barrier_and_others_do_not():

@@ -123,7 +123,9 @@ def test_a_barrier_that_leaves_a_warp_out():
     one, tile = k.rmem("one", (64, 64)), k.smem("tile", (64, 64))
     two = k.rmem("two", (64, 64), "across")
     some = k.on(0, 3, sync("barrier", id=1, threads=96))
-    assert codes(k.func(copy(one, tile), some, copy(tile, two))) == {"sync-race"}
+    # the last warp's elements may be read before it writes them
+    wrong = {"sync-race", "read-unwritten"}
+    assert codes(k.func(copy(one, tile), some, copy(tile, two))) == wrong
     lanes = k.lanes(16, sync("barrier", id=1, threads=128))
     assert "sync-participants" in codes(k.func(copy(one, tile), lanes, copy(tile, two)))
 

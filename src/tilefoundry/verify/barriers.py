@@ -68,6 +68,15 @@ def _pass(meeting: Meeting, size: int) -> bool:
 
 
 def _named(machine: Machine, sync: Sync, site: Site) -> Op:
+    if sync.kind == "barrier" and len(site.members) == sync.threads:
+        first = machine.named.setdefault(sync.id, site)
+        if first.members != site.members:
+            # a fast set's second turn completes what a slow set has begun
+            machine.findings.add(
+                "sync-barrier", first.place, site.place,
+                f"barrier {sync.id} is that of two sets of threads", "use one id for one set",
+            )  # fmt: skip
+
     def op(me: Knowledge) -> Process:
         meeting = machine.meeting((me.role.cta, sync.id), site, sync.threads)
         if meeting.threads != sync.threads or (

@@ -22,7 +22,8 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, eq=False)
 class Touch:
     """One operand of an issue in memory. ``partner`` is the register view that moves with
-    it element by element, if there is one."""
+    it element by element, if there is one. ``shaved``: how far the box starts above the window
+    per axis, as the role's threads move no element below."""
 
     view: View
     write: bool
@@ -31,6 +32,7 @@ class Touch:
     lows: tuple[Fn, ...]
     reach: tuple[int | None, ...]
     fixed: Box | None
+    shaved: tuple[int, ...] = ()
 
     @property
     def buffer(self) -> Buffer:
@@ -56,8 +58,28 @@ def touches(issue: Issue, role: Role, compiler: Compiler) -> tuple[Touch, ...]:
     for number, view in enumerate((*issue.reads, *issue.writes)):
         if isinstance(view, View):
             write = number >= len(issue.reads)
-            out.append(_touch(view, write, partner(issue, view), role, compiler))
+            touch = _touch(view, write, partner(issue, view), role, compiler)
+            out.append(_narrowed(touch, role) if issue.instr == "copy" else touch)
     return tuple(out)
+
+
+def _narrowed(touch: Touch, role: Role) -> Touch:
+    """A copy's operand with the box around the elements that the role's threads hold."""
+    parts = _parts(touch, role, EVERYONE)
+    if parts is None or None in touch.reach or touch.view.fill is not None:
+        return touch
+    (masks,) = parts.values()
+    if not all(masks):
+        return touch
+    shaved = tuple((m & -m).bit_length() - 1 for m in masks)
+    lows = tuple(_plus(low, by) for low, by in zip(touch.lows, shaved, strict=True))
+    reach = tuple(m.bit_length() - 1 - by for m, by in zip(masks, shaved, strict=True))
+    made = replace(touch, lows=lows, reach=reach, fixed=None, shaved=shaved)
+    return made if touch.fixed is None else replace(made, fixed=made.box([]))
+
+
+def _plus(low: Fn, by: int) -> Fn:
+    return low if by == 0 else lambda env: low(env) + by
 
 
 def partner(issue: Issue, view: View) -> View | None:
@@ -221,17 +243,14 @@ def _holders(layout: ShardLayout, shape: tuple[int, ...], dim: int, threads: tup
              size: int) -> dict[int, int]:  # fmt: skip
     """Per group of ``size`` threads, the indices along ``dim`` that it may hold, as bits."""
     digits = [d for d in layout.digits(shape) if d.dim == dim]
-    out: dict[int, int] = {}
     known: dict[tuple[int, ...], int] = {}
+    for i in range(shape[dim]):
+        at = tuple(i // d.inner % d.axis.extent for d in digits)
+        known[at] = known.get(at, 0) | 1 << i
+    out: dict[int, int] = {}
     for thread in threads:
         at = tuple(coordinate(d.axis, thread) for d in digits)
-        if at not in known:
-            known[at] = sum(
-                1 << i
-                for i in range(shape[dim])
-                if all(i // d.inner % d.axis.extent == c for d, c in zip(digits, at, strict=True))
-            )
-        out[thread // size] = out.get(thread // size, 0) | known[at]
+        out[thread // size] = out.get(thread // size, 0) | known.get(at, 0)
     return out
 
 
@@ -267,7 +286,7 @@ def _parts(touch: Touch, role: Role, size: int) -> dict[int, list[int]] | None:
             mask = 0
             for s in shifts[g]:
                 mask |= bits[g] << s
-            out[g].append(mask)
+            out[g].append(mask >> touch.shaved[len(out[g])] if touch.shaved else mask)
     return out
 
 

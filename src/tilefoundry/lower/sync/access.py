@@ -22,7 +22,7 @@ class Access:
 
     ``engine`` says how it completes (:class:`tilefoundry.tir.effects.Effects`), ``role``
     tells a matrix product's accumulator (``acc``) from its operands. ``over``: it touches the
-    same place of every CTA along these axes.
+    same place of every CTA along these axes. ``origin``: the access that this one is a part of.
     """
 
     node: Node
@@ -35,6 +35,16 @@ class Access:
     mask: int
     role: str = ""
     over: tuple[Axis, ...] = ()
+    origin: Access | None = None
+
+    @property
+    def whole(self) -> Access:
+        return self.origin or self
+
+    @property
+    def scope(self) -> int:
+        """The participants, those that issue nothing included."""
+        return self.node.mask if self.origin is None else self.mask
 
     @property
     def buffer(self) -> Buffer:
@@ -169,7 +179,7 @@ def handed(a: Access, b: Access, same_time: bool) -> str:
         return "role"
     if a.node is b.node and not any(_varies(x) for x in a.view.index):
         return _reach(a, b) if _exchanges(a) else "thread"
-    mine, other = _registers(a), _registers(b)
+    mine, other = registers(a), registers(b)
     if mine is None or other is None or not same_place(a.view, b.view):
         return "role"
     if not same_time and (_depends(a.view) or _depends(b.view)):
@@ -196,10 +206,11 @@ def _depends(view: View) -> bool:
     return any(_varies(x) for x in (*view.index, view.slot))
 
 
-def _registers(a: Access) -> View | None:
+def registers(a: Access) -> View | None:
     """The register side of a copy."""
     issue = a.node.stmt
-    assert isinstance(issue, Issue)
+    if not isinstance(issue, Issue):
+        return None
     if issue.instr != "copy" and not effects(issue).exchanges:
         return None
     sides = [v for v in (*issue.reads, *issue.writes) if isinstance(v, View) and v is not a.view]

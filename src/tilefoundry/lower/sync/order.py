@@ -18,6 +18,7 @@ from tilefoundry.ir.expr import bounds
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
 from tilefoundry.lower.sync.edges import Edges, uneven
+from tilefoundry.lower.sync.parts import Parts
 from tilefoundry.lower.sync.pending import Pending, State, gather, join, meet, retire
 from tilefoundry.lower.sync.tree import (
     GROUP,
@@ -48,6 +49,7 @@ class Order:
         self.tree = tree
         self.accesses = accesses
         self.edges = edges
+        self.parts = Parts(tree, accesses)
         self.committed = {
             n
             for n, effect in accesses.effects.items()
@@ -142,7 +144,7 @@ class Order:
             assert isinstance(node.stmt, Issue)
             within = gather if node.stmt.attrs["scope"] == "warp" else meet
             within(state, node.mask)
-        mine = self.accesses.of[node]
+        mine = self.parts.of(node)
         for access in mine:
             for key in list(state):
                 one = state.get(key)
@@ -204,7 +206,7 @@ class Order:
 
     def _signal(self, node: Node, signal: Signal, state: State) -> None:
         for (access, age), one in list(state.items()):
-            if age or access not in signal.accesses:
+            if age or access.whole not in signal.accesses:
                 continue
             if one.open & node.mask:
                 gate, key = self._gate(node), self._wait_of(one)
@@ -258,7 +260,7 @@ class Order:
     def _known(self, one: Pending, y: Access) -> bool:
         """The edges between roles order the two: for accesses of one iteration of the
         innermost loop around both, of different ones, or of either."""
-        pair = one.access, y
+        pair = one.access.whole, y.whole
         shared = [n for n in y.node.loops if n in one.access.node.loops]
         earlier = shared[-1] in one.crossed if shared else False
         surely = shared[-1] in one.surely if shared else False
@@ -279,7 +281,7 @@ class Order:
         seen = one.ordered_async if y.proxy == "async" else one.ordered
         if seen & y.mask == y.mask and not one.open:
             return ""
-        near = handed(x, y, fresh)
+        near = handed(x.whole, y.whole, fresh)
         if near == "thread" or (near == "warp" and one.warped):
             return ""
         return near
@@ -289,7 +291,7 @@ class Order:
     ) -> None:
         x = one.access
         block, child = common(x.node, node)
-        mask = _meeting_place(x.node.mask, y.node.mask, block.mask) if meet else x.mask
+        mask = self._meeting_place(x, y, block) if meet else x.mask
         inside = mask | x.mask | (self._wait_of(one)[1] if one.open else 0)
         while (
             child is not node
@@ -323,6 +325,12 @@ class Order:
                 raise AssertionError(f"a gate before {x.buffer.name} orders nothing")
             raise _Again
         self._pass(gate, state)
+
+    def _meeting_place(self, x: Access, y: Access, around: Block) -> int:
+        """The threads that meet: those of the wider of the two scopes, or of the scope around
+        both."""
+        both = x.scope | y.scope
+        return both if both in (x.scope, y.scope) else around.mask
 
     def _copies(self, node: Node) -> bool:
         effect = self.accesses.effects.get(node)
@@ -363,11 +371,6 @@ class Order:
     def _pass_waits(self, gate: Gate, state: State) -> None:
         for (engine, mask), pending in gate.waits.items():
             retire(state, engine, mask, pending)
-
-
-def _meeting_place(one: int, two: int, around: int) -> int:
-    """The threads that meet: of the wider of the two scopes, or of the scope around both."""
-    return one | two if one | two in (one, two) else around
 
 
 def _text(gate: Gate) -> tuple[object, ...]:

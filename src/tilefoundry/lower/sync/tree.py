@@ -154,16 +154,24 @@ class Tree:
         warp = ((1 << WARP) - 1) << first // WARP * WARP
         if not node.mask & ~warp:
             return node.mask
-        size, mask = (
-            (WARP, warp) if first % WARP == 0 and warp & ~node.mask == 0 else (1, 1 << first)
-        )
-        if mask not in self.scopes:
-            own = Mesh((Axis(self.level, "lane", size, 1, first),), mesh.sizes)
-            outer = tuple(a for a in mesh.axes if a.level != self.level)
-            inside = Mesh((*outer, *own.axes), mesh.sizes)
-            self.masks[inside] = mask
-            self.scopes[mask] = With(own, inside, "issuer", ())
+        mask = warp if first % WARP == 0 and warp & ~node.mask == 0 else 1 << first
+        self.declare(mask, mesh, "issuer")
         return mask
+
+    def declare(self, mask: int, around: Mesh, binding: str = "scope") -> bool:
+        """A scope for the threads of ``mask`` inside ``around``; False where there is none and
+        they do not follow each other."""
+        if mask in self.scopes:
+            return True
+        first = (mask & -mask).bit_length() - 1
+        if mask != ((1 << count(mask)) - 1) << first:
+            return False
+        own = Mesh((Axis(self.level, "lane", count(mask), 1, first),), around.sizes)
+        outer = tuple(a for a in around.axes if a.level != self.level)
+        inside = Mesh((*outer, *own.axes), around.sizes)
+        self.masks[inside] = mask
+        self.scopes[mask] = With(own, inside, binding, ())
+        return True
 
     # Insertion
 

@@ -1,5 +1,6 @@
 """Batched GEMM: one persistent loop over the tiles of all products of a batch.
-Shows a task number divided into a product, a row and a column of tiles."""
+Shows a task number divided into a product, a row and a column of tiles; the rest is as in
+gemm_halves."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import CudaTarget
@@ -9,6 +10,7 @@ BM, BN, BK = 128, 256, 64
 GM, GN = M // BM, N // BN
 CTAS = 132
 STAGES = 3
+SHAPE, NAMES = (2, 4, 8, 4), ("g", "w", "l8", "l4")
 
 wgmma = T.cuda.sm90.Wgmma(n=BN, dtype="bf16", form=T.cuda.sm90.Form.SS, a_major=T.cuda.sm90.Major.K)
 
@@ -23,25 +25,30 @@ class GemmBatched:
     def gemm(a: Tensor[(BATCH, M, K), "bf16"], b: Tensor[(BATCH, K, N), "bf16"]) -> Tensor[(BATCH, M, N), "bf16"]:
         out = tf.empty(Tensor[(BATCH, M, N), "bf16"])
         with Mesh(("cta",), layout=(CTAS,), names=("block",)) as cta:
-            with Mesh(("thread",), layout=(3, 128), names=("group", "lane")) as threads:
+            with Mesh(("thread",), layout=(3, 128), names=("group", "lane")) as t:
                 for task in range(cta.block, BATCH * GM * GN, CTAS):
                     batch = task // (GM * GN)
                     m = task % GM * BM
                     n = task // GM % GN * BN
-                    with Mesh(threads[1:3, :], layout=(2, 4, 8, 4), names=("g", "w", "l8", "l4")) as use:
+                    turn = task // CTAS % 2
+                    with Mesh(t[1:3, :], layout=SHAPE, names=NAMES) as use:
                         acc = tf.zeros(Tensor[(BM, BN), "f32", (2 @ use.g, 4 @ use.w, 2, 8 @ use.l8, BN // 8, 4 @ use.l4, 2), "rmem"])
-                    for k in tf.tile(K, BK):
-                        with threads[0, :32]:
+                    for step in range(0, K, BK):
+                        k = step + turn * (K - BK - 2 * step)
+                        with t[0, :32]:
                             a_ring = tf.empty(Tensor[(BM, BK), "bf16", Layout((BM, BK)) | Swizzle(3, 4, 3), "smem"], buffers=STAGES)
-                            lhs = tf.schedule((a[batch, m:m + BM, k], a_ring), op=T.copy_async_tensor())
+                            lhs = tf.schedule((a[batch, m:m + BM, k:k + BK], a_ring), op=T.copy_async_tensor())
                             b_ring = tf.empty(Tensor[(BK, BN), "bf16", Layout((BK, (BN // 64, 64)), (64, (64 * BK, 1))) | Swizzle(3, 4, 3), "smem"], buffers=STAGES)
-                            rhs = tf.schedule((b[batch, k, n:n + BN], b_ring), op=T.copy_async_tensor())
-                        with Mesh(threads[1:3, :], layout=(2, 4, 8, 4), names=("g", "w", "l8", "l4")) as use:
+                            rhs = tf.schedule((b[batch, k:k + BK, n:n + BN], b_ring), op=T.copy_async_tensor())
+                        with Mesh(t[1:3, :], layout=SHAPE, names=NAMES) as use:
                             acc = tf.schedule((acc, lhs, rhs), op=T.tiled_mma(atom=wgmma), repeat=(2, 1, BK // 16))
-                    with Mesh(threads[1:3, :], layout=(2, 4, 8, 4), names=("g", "w", "l8", "l4")) as use:
+                    with Mesh(t[1:3, :], layout=SHAPE, names=NAMES) as use:
                         staging = tf.empty(Tensor[(BM, BN), "bf16", Layout((BM, (BN // 64, 64)), (64, (64 * BM, 1))) | Swizzle(3, 4, 3), "smem"])
                         staged = tf.schedule((tf.cast(acc, "bf16"), staging), op=T.copy())
-                    with threads[0, 32:64]:
-                        tile = tf.schedule((staged, tf.empty(Tensor[(BM, BN), "bf16"])), op=T.copy_async_tensor())
-                        out = tf.insert_slice(out, tf.reshape(tile, (1, BM, BN)), (batch, m, n))
+                    with t[1, :32]:
+                        half = tf.schedule((staged[:64, :], tf.empty(Tensor[(64, BN), "bf16"])), op=T.copy_async_tensor())
+                        out = tf.insert_slice(out, tf.reshape(half, (1, 64, BN)), (batch, m, n))
+                    with t[2, :32]:
+                        half = tf.schedule((staged[64:, :], tf.empty(Tensor[(64, BN), "bf16"])), op=T.copy_async_tensor())
+                        out = tf.insert_slice(out, tf.reshape(half, (1, 64, BN)), (batch, m + 64, n))
         return out

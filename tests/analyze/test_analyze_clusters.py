@@ -22,7 +22,7 @@ def words(found, head, **has):
 
 
 def test_a_shared_load_is_read_once_for_the_cluster():
-    found = lines("gemm_cluster", M=8192, N=17408, K=4096)
+    found = lines("gemm_halves@pair", PAIR=2, M=8192, N=17408, K=4096)
     # 32 x 68 pairs of tiles, 64 steps: two tiles of A (16 KiB) each, one of B (32 KiB) for both
     steps = 32 * 68 * 64
     read = words(found, "traffic", storage="gmem")["read"]

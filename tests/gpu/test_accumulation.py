@@ -30,7 +30,7 @@ def factors(i: int) -> tuple[float, float]:
 
 def left(large: int, small: int, minus: int) -> list[bool]:
     """For i = 1.., whether B 2^-i is left of the sum of three terms at these places along k."""
-    loaded = load_source(path("gemm_fp8"), None, EVALUATE["gemm_fp8"])
+    loaded = load_source(path("gemm_halves@fp8"), None, EVALUATE["gemm_halves@fp8"])
     kernel = callable_of(build(loaded))
     a, b = (torch.zeros(tuple(x.shape)) for x in kernel.built.source.arguments[:2])
     a[:, large], a[:, minus] = 2.0**8, -(2.0**8)

@@ -21,6 +21,7 @@ def path(case: str) -> str:
 
 
 _GEMM: Consts = {"M": 256, "N": 512, "K": 192, "CTAS": 2, "GROUP": 2}
+_FP8: Consts = {"DTYPE": "fp8e4m3", "B_ROWS": "n"}
 
 EVALUATE: Mapping[str, Consts] = {
     "chain": {"ROWS": 512, "COLS": 512, "CTA_ROWS": 2, "CTA_COLS": 4},
@@ -38,7 +39,6 @@ EVALUATE: Mapping[str, Consts] = {
     "gemm_optimal": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 4},
     "gemm_own_storer": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 4},
     "splitk_cluster": {"M": 256, "N": 256, "K": 1024, "SPLITS": 4},
-    "gemm_cluster": {"M": 512, "N": 512, "K": 192, "CLUSTERS": 3, "GROUP": 2},
     "gemm_ampere": {"M": 384, "N": 256, "K": 160, "CTAS": 4},
     "gemm_ampere_plain": {"M": 256, "N": 256, "K": 160},
     "gemm_rs": {"M": 192, "N": 512, "K": 384, "CTAS": 4},
@@ -62,6 +62,8 @@ EVALUATE: Mapping[str, Consts] = {
     },
     "gemm_halves": {"M": 512, "N": 1024, "K": 320, "CTAS": 3, "GROUP": 2},
     "gemm_halves@n": {"M": 512, "N": 512, "K": 192, "CTAS": 3, "GROUP": 2, "B_ROWS": "n"},
+    "gemm_halves@pair": {"PAIR": 2, "M": 512, "N": 768, "K": 192, "CTAS": 4, "GROUP": 2},
+    "gemm_halves@fp8": {"M": 512, "N": 512, "K": 384, "CTAS": 3, "GROUP": 2, **_FP8},
     "gemm_skinny": {"N": 512, "K": 320},
     "gemm_skinny@n": {"B_ROWS": "n", "M": 64, "N": 256, "K": 640, "BN": 32},
     "gemm_batched": {"BATCH": 3, "M": 256, "N": 512, "K": 192, "CTAS": 5},
@@ -71,7 +73,6 @@ EVALUATE: Mapping[str, Consts] = {
     "splitk_reshard": {"K": 1024, "SPLITS": 2, "COLS": 3},
     "gemv": {"N": 40, "K": 4096},
     "layernorm_long": {"ROWS": 5, "LENGTH": 24576, "CTAS": 2},
-    "gemm_fp8": {"M": 512, "N": 512, "K": 384, "CTAS": 3, "GROUP": 2},
     "decode_attention": {"BATCH": 2, "KV_LEN": 512, "Q_HEADS": 8, "KV_HEADS": 2, "SPLITS": 4},
     "residual_rmsnorm": {},
     "residual_rmsnorm_plain": {"TOKENS": 7, "CTAS": 3},
@@ -93,7 +94,6 @@ INTERPRET: Mapping[str, Consts] = {
     "gemm_optimal": {**_GEMM, "N": 256, "CTAS": 1},
     "gemm_own_storer": {**_GEMM, "N": 256, "CTAS": 1},
     "splitk_cluster": {"M": 128, "N": 128, "K": 512, "SPLITS": 2},
-    "gemm_cluster": {"M": 256, "N": 256, "K": 256, "CLUSTERS": 1, "GROUP": 1},
     "gemm_ampere": {"M": 128, "N": 256, "K": 96, "CTAS": 1},
     "gemm_ampere_plain": {"M": 128, "N": 128, "K": 96},
     "gemm_rs": {"M": 64, "N": 512, "K": 384, "CTAS": 1},
@@ -117,6 +117,8 @@ INTERPRET: Mapping[str, Consts] = {
     },
     "gemm_halves": {**_GEMM, "N": 256, "CTAS": 1},
     "gemm_halves@n": {**_GEMM, "N": 256, "CTAS": 1, "B_ROWS": "n"},
+    "gemm_halves@pair": {"PAIR": 2, "M": 256, "N": 512, "K": 128, "CTAS": 2, "GROUP": 1},
+    "gemm_halves@fp8": {"M": 256, "N": 256, "K": 384, "CTAS": 1, "GROUP": 2, **_FP8},
     "gemm_skinny": {"M": 64, "N": 128, "K": 192, "BN": 32, "CLUSTER": 2, "STAGES": 2},
     "gemm_skinny@n": {
         "B_ROWS": "n",
@@ -141,7 +143,6 @@ INTERPRET: Mapping[str, Consts] = {
     "gemv": {"N": 4, "K": 1024, "WARPS": 2, "PER": 2},
     "splitk_reshard": {"K": 256, "SPLITS": 2, "COLS": 2, "WARPS": 4, "BK": 32},
     "layernorm_long": {"ROWS": 3, "LENGTH": 3072, "CTAS": 2, "THREADS": 64},
-    "gemm_fp8": {"M": 256, "N": 256, "K": 384, "CTAS": 1, "GROUP": 2},
     "decode_attention": {
         "BATCH": 1,
         "KV_LEN": 128,

@@ -40,12 +40,14 @@ ROUNDS = 30
 MANY = 200
 DRIVERS = """
 typedef int Launch(const void *config, void *function, void **parameters, void **extra);
-Launch *real;
-int times;
+static Launch *real;
+static int repeats;
+void use(Launch *launch) { real = launch; }
+void repeat(int count) { repeats = count; }
 int none(const void *config, void *function, void **parameters, void **extra) { return 0; }
 int many(const void *config, void *function, void **parameters, void **extra) {
     int status = 0;
-    for (int n = 0; n < times && !status; n++) status = real(config, function, parameters, extra);
+    for (int n = 0; n < repeats && !status; n++) status = real(config, function, parameters, extra);
     return status;
 }
 """
@@ -61,8 +63,7 @@ def drivers() -> Any:
     lib = ctypes.CDLL(
         str(compiled(Source("drivers", "cpu", text, text, "none", (), 0, ())).library)
     )
-    real = ctypes.cast(driver.launcher(), ctypes.c_void_p)
-    ctypes.c_void_p.in_dll(lib, "real").value = real.value
+    lib.use(ctypes.cast(driver.launcher(), ctypes.c_void_p))
     return lib
 
 
@@ -100,7 +101,7 @@ def measured(case: str, lib: Any) -> dict[str, object]:
     row["ours"], row["ours_call"] = spent(into, MANY), spent(make, MANY)
     head.launch = ctypes.cast(lib.many, ctypes.c_void_p)
     for times in (1, 10, MANY):
-        ctypes.c_int.in_dll(lib, "times").value = times
+        lib.repeat(times)
         row[f"driver{times}"] = spent(into, 1, times)
     head.launch = real
     plans = kernel._plans

@@ -187,7 +187,8 @@ def _single(storage: Storage, r: Resident) -> bool:
 def _per_unit(program: Program, peak: Peak, found: list[Resident]) -> None:
     """The fullest single unit: units of different roles hold different values."""
     level = str(peak.storage.level)
-    sets = {r.home.mesh.at(level): frozenset(r.home.mesh.units(level)) for r in found}
+    meshes = {r.home.mesh.at(level): r.home.mesh for r in found}
+    sets = {axes: frozenset(mesh.units(level)) for axes, mesh in meshes.items()}
     best: tuple[Figure, list[Resident]] | None = None
     for units in _roles(sets.values()):
         mine = [

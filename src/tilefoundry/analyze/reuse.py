@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tilefoundry.analyze.access import READ
 from tilefoundry.analyze.figure import UPPER, ZERO, Figure, Undecidable, undecided
@@ -31,6 +32,7 @@ MOST_VISITS = 1 << 18
 """Tile touches that one reuse question may enumerate."""
 
 Chunk = tuple[Access, tuple[int, ...]]
+Slots: TypeAlias = tuple[list[set[Chunk]], Mapping[Chunk, int]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def windows(
 ) -> list[Window]:
     """Every way in which tiles that are read are used again, access by access."""
     out: list[Window] = []
+    every = _Touched(program, accesses, wave)
     for access in accesses:
         if access.move.way != READ:
             continue
@@ -66,10 +69,10 @@ def windows(
             no = undecided(why.reason)
             out.append(Window(access, "undecided", "undecided", None, no, no))
             continue
-        out.append(_in_space(program, access, accesses, found, wave))
+        out.append(_in_space(every, access, found))
         for ask in (_invariant, _in_time):
             try:
-                made = ask(program, access, accesses, wave, capacity)
+                made = ask(every, access, capacity)
             except Undecidable as why:
                 unknown = undecided(why.reason)
                 made = Window(access, _outer_name(access), "none", None, unknown, unknown)
@@ -78,9 +81,45 @@ def windows(
     return out
 
 
-def _in_space(
-    program: Program, access: Access, every: Sequence[Access], found: Sharing, wave: int
-) -> Window:
+class _Touched:
+    """What all accesses together touch, counted once for those of one nest of loops."""
+
+    def __init__(self, program: Program, accesses: Sequence[Access], wave: int) -> None:
+        self.program = program
+        self.accesses = accesses
+        self.wave = wave
+        self._steps: dict[tuple[Loop, ...], Figure] = {}
+        self._slots: dict[tuple[Loop, ...], Slots | Undecidable] = {}
+
+    def step(self, nest: tuple[Loop, ...]) -> Figure:
+        """Distinct bytes of one step of a wave, all accesses of the same loop body."""
+        if nest not in self._steps:
+            total = ZERO
+            for other in self.accesses:
+                if other.site.nest == nest:
+                    found = sharing(self.program, other, self.wave)
+                    later = other.first.value != other.size  # a later step touches more
+                    most = Figure(found.tiles * other.size, UPPER)
+                    total = total + (most if later else _tiles(found, other))
+            self._steps[nest] = total
+        return self._steps[nest]
+
+    def slots(self, outer: tuple[Loop, ...]) -> Slots:
+        """What is touched slot by slot of the loops ``outer``; may raise ``Undecidable``."""
+        if outer not in self._slots:
+            near = [x for x in self.accesses if x.site.nest[: len(outer)] == outer]
+            try:
+                self._slots[outer] = _slots(self.program, near, outer, self.wave)
+            except Undecidable as why:
+                self._slots[outer] = why
+        found = self._slots[outer]
+        if isinstance(found, Undecidable):
+            raise found
+        return found
+
+
+def _in_space(every: _Touched, access: Access, found: Sharing) -> Window:
+    program = every.program
     holds = _tiles(found, access)
     if found.most == 1:
         return Window(access, "none", "none", found, holds, Figure(0))
@@ -88,19 +127,7 @@ def _in_space(
     decide = program.axes_of(*access.keys)
     axes = [a for a in axes if a not in decide] or axes
     named = ",".join(f"{a.level}.{a.name}" for a in axes)
-    return Window(access, "none", named, found, holds, _step(program, access, every, wave))
-
-
-def _step(program: Program, access: Access, every: Sequence[Access], wave: int) -> Figure:
-    """Distinct bytes of one step of a wave, all accesses of the same loop body."""
-    total = ZERO
-    for other in every:
-        if other.site.nest == access.site.nest:
-            found = sharing(program, other, wave)
-            later = other.first.value != other.size  # a later step touches more
-            most = Figure(found.tiles * other.size, UPPER) if later else _tiles(found, other)
-            total = total + most
-    return total
+    return Window(access, "none", named, found, holds, every.step(access.site.nest))
 
 
 def _tiles(found: Sharing, access: Access) -> Figure:
@@ -110,21 +137,16 @@ def _tiles(found: Sharing, access: Access) -> Figure:
     return Figure(found.tiles * value, access.first.precision)
 
 
-def _invariant(
-    program: Program,
-    access: Access,
-    every: Sequence[Access],
-    wave: int,
-    capacity: int | None,
-) -> Window | None:
+def _invariant(every: _Touched, access: Access, capacity: int | None) -> Window | None:
     """The same tile again at the next step of the innermost loop."""
+    program = every.program
     nest = access.site.nest
     if not nest or nest[-1].var in closure(program.bind, access.keys, nest):
         return None
     if bounds(count(*program.span(nest[-1])))[1] <= 1:
         return None
-    held = sharing(program, access, wave)
-    window = _step(program, access, every, wave)
+    held = sharing(program, access, every.wave)
+    window = every.step(nest)
     return Window(
         access,
         nest[-1].var.name,
@@ -149,17 +171,9 @@ def _outer_name(access: Access) -> str:
     return outer[-1].var.name if outer else "wave"
 
 
-def _in_time(
-    program: Program,
-    access: Access,
-    every: Sequence[Access],
-    wave: int,
-    capacity: int | None,
-) -> Window | None:
+def _in_time(every: _Touched, access: Access, capacity: int | None) -> Window | None:
     """The same tile again at a later step of the outer loops, or in a later wave."""
-    outer = access.site.nest[:-1]
-    near = [x for x in every if x.site.nest[: len(outer)] == outer]
-    slots, weights = _slots(program, near, outer, wave)
+    slots, weights = every.slots(access.site.nest[:-1])
     if len(slots) < 2:
         return None
     pairs: dict[tuple[int, int], int] = {}
@@ -187,7 +201,7 @@ def _in_time(
 
 def _slots(
     program: Program, accesses: Sequence[Access], outer: tuple[Loop, ...], wave: int
-) -> tuple[list[set[Chunk]], Mapping[Chunk, int]]:
+) -> Slots:
     """What is touched in each slot (wave by wave, step by step of ``outer``), and the bytes
     of each piece: a tile, or all tiles of the loops inside of the slot together."""
     slots: list[set[Chunk]] = []

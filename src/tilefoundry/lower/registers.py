@@ -8,8 +8,9 @@ even share of the register file, roles that need little give theirs up (PTX ISA,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from tilefoundry.ir.mesh import Mesh, arrange, enter
+from tilefoundry.ir.mesh import Axis, Mesh, arrange, enter
 from tilefoundry.tir.program import Buffer, For, PrimFunc, Stmt, Sync, When, With, views, walk
 
 OVERHEAD = 24
@@ -31,22 +32,23 @@ def estimate(func: PrimFunc) -> tuple[Role, ...]:
     """The roles of a kernel, in order of their first thread."""
     level = func.target.levels[-1]
     threads = next((t.size for t in func.topologies if t.level == level), 1)
-    members: dict[int, list[int]] = {u: [] for u in range(threads)}
-    sets: dict[Mesh, frozenset[int]] = {}
+    done: dict[frozenset[int], set[int]] = {}
+    """What each set of threads executes."""
+    sets: dict[tuple[Axis, ...], frozenset[int]] = {(): frozenset(range(threads))}
     for n, (stmt, mesh) in enumerate(walk(func.body)):
         if isinstance(stmt, (With, For, When)):
             continue
-        if mesh not in sets:
-            sets[mesh] = frozenset(mesh.units(level) if mesh.at(level) else range(threads))
-        for unit in sets[mesh]:
-            members[unit].append(n)
-    roles: dict[tuple[int, ...], list[int]] = {}
-    for unit, stmts in members.items():
-        roles.setdefault(tuple(stmts), []).append(unit)
+        axes = mesh.at(level)
+        if axes not in sets:
+            sets[axes] = frozenset(mesh.units(level))
+        done.setdefault(sets[axes], set()).add(n)
+    roles: dict[tuple[frozenset[int], ...], list[int]] = {}
+    for unit in range(threads):
+        roles.setdefault(tuple(s for s in done if unit in s), []).append(unit)
     return tuple(
-        Role(tuple(units), _peak(func, frozenset(stmts)) + OVERHEAD)
-        for stmts, units in roles.items()
-        if stmts
+        Role(tuple(units), _peak(func, frozenset().union(*(done[s] for s in within))) + OVERHEAD)
+        for within, units in roles.items()
+        if within
     )
 
 
@@ -74,11 +76,12 @@ def _peak(func: PrimFunc, stmts: frozenset[int]) -> int:
                         spans.setdefault(view.buffer, [start, start])[1] = start
 
     visit(func.body)
-    ends = sorted({e for span in spans.values() for e in span})
-    return max(
-        (sum(_words(b) for b, (lo, hi) in spans.items() if lo <= e <= hi) for e in ends),
-        default=0,
-    )
+    change: dict[int, int] = {}
+    for buffer, (first, last) in spans.items():
+        size = _words(buffer)
+        change[first] = change.get(first, 0) + size
+        change[last + 1] = change.get(last + 1, 0) - size
+    return max(accumulate(change[n] for n in sorted(change)), default=0)
 
 
 def _words(buffer: Buffer) -> int:

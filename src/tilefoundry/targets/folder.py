@@ -88,8 +88,9 @@ def find_folder(name: str) -> Folder | None:
     """The folder of the family ``name``: ours first, then the user's, then a package's."""
     if not NAME.fullmatch(name):
         return None
-    if (SHIPPED / name / "schema.py").is_file():
-        return _shipped(SHIPPED / name)
+    ours = _ours(name)
+    if ours is not None:
+        return ours
     path = home() / name
     if (path / "schema.py").is_file():
         return user_folder(path)
@@ -111,6 +112,12 @@ def folders() -> Iterator[Folder]:
 def user_folder(path: Path) -> Folder:
     """A folder of the user's, under its own name."""
     return Folder(path.name, path.resolve(), f"tilefoundry_family_{path.name}", "user")
+
+
+@cache
+def _ours(name: str) -> Folder | None:
+    path = SHIPPED / name
+    return _shipped(path) if (path / "schema.py").is_file() else None
 
 
 def _shipped(path: Path) -> Folder:

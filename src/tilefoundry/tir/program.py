@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from tilefoundry.diag import Span
@@ -73,7 +74,7 @@ class View:
     slot: Dim = 0
     fill: float | int | None = None
 
-    @property
+    @cached_property
     def starts(self) -> tuple[Dim, ...] | None:
         """Where the view starts if it is a window of the buffer's own rank, else None.
 

@@ -151,13 +151,16 @@ def participants(layout: Layout, findings: Findings) -> None:
     Lanes that go in step have neither."""
     if inner_levels(layout.func)[-1] != UNIT:
         return
+    whole: dict[tuple[tuple[int, ...], int], bool] = {}
     for stmt, site in layout.sites.items():
         group = _group(stmt)
-        ok = all(
-            site.members.issuperset(range(t // group * group, t // group * group + group))
-            for t in site.threads
-        )
-        if not ok:
+        key = site.threads, group
+        if key not in whole:
+            whole[key] = group == 1 or all(
+                site.members.issuperset(range(g * group, g * group + group))
+                for g in {t // group for t in site.threads}
+            )
+        if not whole[key]:
             findings.add(
                 "sync-participants", site.place, None,
                 f"its participants are not whole, aligned groups of {group} threads",

@@ -53,7 +53,11 @@ def _well_formed(folder: Folder, part: str, declared: object, known: dict[str, C
 
 def declared(family: str) -> tuple[Contract, ...]:
     """All contracts of a family and the generic ones, in the order of reports."""
-    folder = find_folder(family)
+    return _in_order(find_folder(family))
+
+
+@cache
+def _in_order(folder: Folder | None) -> tuple[Contract, ...]:
     own = own_contracts(folder) if folder else ()
     return tuple(sorted((*own, *_generic()), key=lambda c: c.rank))
 
@@ -82,7 +86,12 @@ def _beside(path: str) -> tuple[Contract, ...]:
 
 def contracts(target: Target) -> tuple[Contract, ...]:
     """Those whose capability the target's architecture has."""
-    return tuple(c for c in declared(target.family) if c.capability in (None, *target.capabilities))
+    return _able(find_folder(target.family), target.capabilities)
+
+
+@cache
+def _able(folder: Folder | None, capabilities: tuple[str, ...]) -> tuple[Contract, ...]:
+    return tuple(c for c in _in_order(folder) if c.capability in (None, *capabilities))
 
 
 def find_contract(target: Target, path: str, span: Span | None = None) -> Contract:

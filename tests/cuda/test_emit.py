@@ -22,7 +22,7 @@ from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.matrix import bit_terms
 from tilefoundry.targets.cuda.emit.memory import bits_in
 from tilefoundry.targets.cuda.emit.text import cuda_dim, fit
-from tilefoundry.tir.program import Issue, walk
+from tilefoundry.tir.program import Issue, Sync, walk
 
 needs_nvcc = pytest.mark.skipif(
     not (shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")), reason="needs nvcc"
@@ -78,6 +78,7 @@ MACHINE = {
     ("T.cuda.sm90.Wgmma", "rmem"): "GMMA",
 }
 """What an instruction of a schedule is in the machine's own language."""
+MULTICAST, REGISTERS = ".MULTICAST", "USETMAXREG"
 
 
 def scheduled(made):
@@ -89,22 +90,24 @@ def scheduled(made):
                 atom = stmt.attrs.get("atom")
                 path = stmt.instr if atom is None else f"T.{atom.path}"
                 out.add(MACHINE.get((path, stmt.writes[0].storage)))
+                out |= {MULTICAST} if "multicast" in stmt.attrs else set()
+            if isinstance(stmt, Sync) and stmt.kind == "registers":
+                out.add(REGISTERS)
     return out - {None}
 
 
 @needs_nvcc
 @pytest.mark.skipif(CUOBJDUMP is None, reason="needs cuobjdump")
 def test_the_machine_does_what_the_schedule_says(assembled):
-    seen = set()
+    words, seen = {*MACHINE.values(), MULTICAST, REGISTERS}, set()
     for name, (made, built) in assembled.items():
         done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
                               text=True, check=True)  # fmt: skip
         wanted = scheduled(made)
-        seen |= wanted
-        assert all(x in done.stdout for x in wanted), (name, wanted)
+        assert {x for x in words if x in done.stdout} == wanted, name
         assert not re.search(r"\b(LDL|STL)\b", done.stdout), name
-        assert ("GMMA" in done.stdout) == ("GMMA" in wanted), name
-    assert seen == set(MACHINE.values())
+        seen |= wanted
+    assert seen == words
 
 
 @needs_nvcc

@@ -86,10 +86,10 @@ def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: in
 
 AVX512 = ("torch_avx512",)
 CASES = (
-    f32(512, 512, 512, {2: {"NC": 256}, 16: {"NC": 128, "ROWS": 4}}, MR=12, KC=512, NC=512),
-    f32(1024, 1024, 1024, {2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}, MR=13, KC=256, NC=1024),
-    f32(2048, 2048, 2048, {16: {"NC": 512, "ROWS": 4}}, MR=13, KC=256, NC=1024),
-    f32(1000, 1111, 1222, {2: {"ROWS": 2}, 16: {"NC": 288, "ROWS": 4}}, MR=13, KC=306, NC=1120),
+    f32(512, 512, 512, {16: {"NC": 64, "ROWS": 2}}, KC=512, NC=256),
+    f32(1024, 1024, 1024, {16: {"NC": 128, "ROWS": 2}}, KC=1024, NC=256),
+    f32(2048, 2048, 2048, {16: {"ROWS": 2}}, KC=2048, NC=128),
+    f32(1000, 1111, 1222, {16: {"NC": 320, "ROWS": 4}}, KC=1222, NC=192),
     product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512,
             several={16: {"NC": 256, "ROWS": 4}}),
     product("u8i8", "gemm_int8", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_VNNI",
@@ -267,7 +267,10 @@ def turns(case: Case, contenders: list[str], threads: int, cycles: int) -> Itera
     def asked(c: str) -> Any:
         servers[c].stdin.write("\n")  # type: ignore[union-attr]
         servers[c].stdin.flush()  # type: ignore[union-attr]
-        return json.loads(servers[c].stdout.readline())  # type: ignore[union-attr]
+        line = servers[c].stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit(f"{c} ended in {case.name} on {threads} threads: see above")
+        return json.loads(line)
 
     try:
         for c in contenders:

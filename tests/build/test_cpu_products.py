@@ -28,9 +28,10 @@ PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
 CASES = [
     ("gemm_avx2", {}),
     ("gemm_avx512", {}),
-    ("gemm_avx512", {"M": 1, "N": 1, "K": 1}),
+    ("gemm_avx512", {"M": 1, "N": 1, "K": 2}),
     ("gemm_avx512", {"M": 100, "N": 111, "K": 122, "KC": 61, "NC": 128, "CM": 2, "CN": 1}),
-    ("gemm_avx512", {"M": 29, "N": 33, "K": 7, "KC": 7, "NC": 32, "CN": 1}),
+    ("gemm_avx512", {"M": 29, "N": 65, "K": 8, "KC": 3, "CN": 1}),
+    ("gemm_avx512", {"M": 5, "N": 33, "K": 7, "KC": 7, "NC": 32, "NR": 32, "CN": 1}),
     ("gemm_bf16", {}),
     ("gemm_bf16", {"M": 28, "N": 32, "K": 2, "NC": 32, "CM": 2, "CN": 1}),
     ("gemm_int8", {}),

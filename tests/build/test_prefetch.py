@@ -20,9 +20,9 @@ def test_each_vector_is_asked_for_once_and_as_far_ahead_as_said(ahead):
     text = source.files["gemm.c"]
     asked = re.findall(r"__builtin_prefetch\((.*)\);", text)
     loaded = re.findall(r"= tf_load_f32\(((?:first|panels) .*)\);", text)
-    assert len(asked) == len(loaded) == 4  # two vectors in each of two loops
+    assert len(asked) == len(loaded) == 16  # four vectors in each of four loops
     for later, now in zip(asked, loaded, strict=True):
-        assert offset(later) - offset(now) == ahead * 32  # a step is a panel's row of 32
+        assert offset(later) - offset(now) == ahead * 64  # a step is a panel's row of 64
 
 
 def offset(place: str) -> int:

@@ -45,6 +45,7 @@ class _Product:
             self.k.out.line(f"#pragma GCC unroll {DEPTH}")
             with self.k.loop(var, self.repeat[2]):
                 self.nest(tuple(rest), {**at, 2: var.expr()})
+                self.k.out.line("TF_STEP_END;")
             self.held = saved
             return
         for n in range(self.repeat[axis]):

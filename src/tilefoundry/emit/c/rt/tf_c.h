@@ -55,6 +55,9 @@ TF_VECTOR(u8, b8v);
 
 #define TF static inline __attribute__((always_inline, unused))
 #define TF_EACH for (int l = 0; l < TF_LANES; l++)
+/* The end of a step of a loop that is written out several times: its accesses stay in it. Compilers
+ * gather the prefetches of all steps at the first, more than a core can have under way. */
+#define TF_STEP_END __asm__ volatile("" ::: "memory")
 
 /* Integers of indices: floor division and its remainder, by positive divisors. */
 TF long tf_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }

@@ -6,7 +6,13 @@ import pytest
 from plan_programs import small, tutorial
 
 from tilefoundry.diag import Refusal
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower.allocate import allocate
+from tilefoundry.lower.func import lower_func
+from tilefoundry.lower.registers import estimate
+from tilefoundry.plan.check import written
 from tilefoundry.plan.report import answer_record, answer_text
+from tilefoundry.plan.write import Writer
 
 KB = 1024
 PEAK = Fraction(989_500_000_000_000, 132)  # flop/s of one SM, bf16 (datasheet, dense)
@@ -148,6 +154,40 @@ def test_registers_are_those_of_the_widest_statement(store, registers, plans):
     _, (answer,) = plans(small(out=out, store=store))
     found = of(answer, form="SS", grid=(2, 1))
     assert {p.registers.need for p in found} == {registers}
+
+
+SHIFT = """row = tf.reshard(a[0, n:n + BN], storage="rmem")
+            shift = tf.cast(row, "f32")
+            """
+
+
+@pytest.mark.parametrize(
+    ("store", "registers"),
+    [
+        # 32 sums beside 64 numbers of a row, which each thread holds, as f32 and as pairs
+        (SHIFT + "out = tf.insert_slice(out, tf.cast(acc + shift, 'bf16'), (m, n))", 32 + 64 + 32),
+        # 64 of them while 32 more sums are made
+        (SHIFT + "out = tf.insert_slice(out, tf.cast(tf.relu(acc) + acc * shift, 'bf16'), (m, n))",
+         32 + 32 + 32 + 64),
+    ],
+)  # fmt: skip
+def test_registers_of_what_is_read_beside_the_sums(store, registers, plans):
+    loaded, (answer,) = plans(small(tile="64, 64, 32", store=store))
+    found = of(answer, form="SS", grid=(1, 1))
+    assert {p.registers.need for p in found} == {registers + 24}
+    text = written(Writer(answer.found.site, answer.target), found[0], loaded, {}).text
+    planned = load_source("planned.py", None, {}, text)
+    kernel = lower_func(planned.module, planned.module.funcs["gemm"], answer.target)
+    assert max(r.registers for r in estimate(allocate(kernel))) == registers + 24
+
+
+def test_a_row_that_no_thread_can_hold_is_infeasible(plans):
+    store = SHIFT + "out = tf.insert_slice(out, tf.cast(acc + shift, 'bf16'), (m, n))"
+    with pytest.raises(Refusal) as refusal:
+        plans(small(tile="128, 256, 64", store=store))
+    (diag,) = refusal.value.diags
+    # 64 x 256 sums of 128 threads, the row in f32 and as pairs
+    assert any("a consumer needs" in n and "a thread has 255" in n for n in diag.notes)
 
 
 def test_what_the_document_does_not_state_is_said(plans):

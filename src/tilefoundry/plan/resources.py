@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilefoundry.lower.allocate import BARRIER_BYTES, up
 from tilefoundry.lower.registers import OVERHEAD
+from tilefoundry.plan.site import Alive
 from tilefoundry.plan.tiles import Tile, words_of
 from tilefoundry.targets.fact import Fact
 from tilefoundry.targets.target import Storage, Target
@@ -139,12 +141,11 @@ def barrier_bytes(slots: int, readers: int, staged: bool) -> int:
     return BARRIER_BYTES * (2 * slots * readers + (2 if staged else 0))
 
 
-def consumer_registers(held: Tile, fragments: tuple[Tile, ...], bits: int) -> int:
-    """The accumulator with the fragments of a step, or what is alive of it, ``bits`` for each
-    element, while the result is made."""
+def consumer_registers(held: Tile, fragments: tuple[Tile, ...], alive: Sequence[Alive]) -> int:
+    """The accumulator with the fragments of a step, or what is alive while the result is made."""
     acc = words_of(held.type)
-    made = -(-acc * bits // held.type.dtype.bits)
-    return max(acc + sum(words_of(t.type) for t in fragments), made) + OVERHEAD
+    made = (-(-acc * a.bits // held.type.dtype.bits) + a.words for a in alive)
+    return max(acc + sum(words_of(t.type) for t in fragments), *made) + OVERHEAD
 
 
 def resident(caps: Capacities, bytes: int, units: int, launch: int) -> tuple[int, str]:

@@ -274,7 +274,7 @@ class _Search:
         lead: int,
         consumers: Consumers,
     ) -> Iterator[Plan]:
-        need = consumer_registers(compute.C, compute.fragments, self.site.result.bits)
+        need = consumer_registers(compute.C, compute.fragments, self.site.result.alive)
         m, n, _ = compute.use.shape
         group = compute.use.atom.execution_mesh.units
         issue = m * n // group

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import Block, Loop, Node, Scope, Stmt, nodes
 from tilefoundry.ir.program import Func
 from tilefoundry.ir.types import TensorType
+from tilefoundry.plan.tiles import words_of
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.place import Window, window_of
 from tilefoundry.targets.contract.registry import contract_at
@@ -33,29 +36,24 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Alive:
+    """What a unit holds at a statement: ``bits`` for each element of its accumulator, and
+    ``words`` of values that are not made of it."""
+
+    bits: Fraction
+    words: int
+
+
+@dataclass(frozen=True)
 class Result:
     """``value`` made of the accumulator's ``total``, inserted by ``insert``; ``copies`` between
-    them."""
+    them. ``alive``: what registers hold of it at each statement until it is made."""
 
     total: Node
     value: Node
     insert: Node
     copies: tuple[Node, ...]
-
-    @property
-    def bits(self) -> int:
-        """The most bits alive of one element at once while the value is made."""
-        most = self.total.tensor.dtype.bits
-        stack, seen = [self.value], {self.total}
-        while stack:
-            at = stack.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            made = [a for a in at.args if a is self.total or _comes_from(a, self.total)]
-            stack += made
-            most = max(most, sum(n.tensor.dtype.bits for n in {at, *made}))
-        return most
+    alive: tuple[Alive, ...]
 
     @property
     def window(self) -> Window | None:
@@ -266,8 +264,51 @@ class _Reader:
                 copies += [at, *(a for a in at.args[1:] if a.op.name == "empty")]
                 at = at.args[0]
             if _comes_from(at, total):
-                return Result(total, at, insert, tuple(copies))
+                return Result(total, at, insert, tuple(copies), self._alive(total, at))
         raise self._no("what it computes is not inserted into a result after it")
+
+    def _alive(self, total: Node, value: Node) -> tuple[Alive, ...]:
+        """Each value lives from its statement to the last that takes it."""
+        own = self.target.levels[-1]
+        needed, stack = {total, value}, [value]
+        while stack:
+            fresh = [a for a in stack.pop().args if a not in needed]
+            needed.update(fresh)
+            stack += fresh
+        # a loop's result is no statement of its own: it is there when the loop is over
+        order = [total, *(n for n in nodes(self.func.body) if n in needed and n is not total)]
+        start = next((i for i, n in enumerate(order) if _comes_from(n, total) and i), len(order))
+        order = [*order[1:start], total, *order[start:]]
+        at = {n: i for i, n in enumerate(order)}
+        last = {n: i for n, i in at.items()}
+        for n, i in at.items():
+            for a in n.args:
+                if a in last:
+                    last[a] = max(last[a], i)
+        size = _elements(total)
+        out: list[Alive] = []
+        for i in range(at[total], len(order)):
+            bits, words = Fraction(0), 0
+            for n in order[: i + 1]:
+                if last[n] < i or self._level(n) != own:
+                    continue
+                if n is total or _comes_from(n, total):
+                    bits += Fraction(n.tensor.dtype.bits * _elements(n), size)
+                else:
+                    words += words_of(n.tensor)
+            out.append(Alive(bits, words))
+        return tuple(out)
+
+    def _level(self, node: Node) -> str | None:
+        if not isinstance(node.type, TensorType):
+            return None
+        storage = self.target.storages.get(node.type.storage)
+        return storage.level if storage is not None else None
+
+
+def _elements(node: Node) -> int:
+    extents = node.tensor.shape
+    return prod(e for e in extents if isinstance(e, int))
 
 
 def _comes_from(node: Node, origin: Node) -> bool:

@@ -1,17 +1,17 @@
 """GEMM with bf16 operands by AVX-512's dot product: two neighbours along k in 32 bits.
-Each core packs a block of B by pairs to panels of 32 columns, which stays in its second cache,
-and one strip of A by pairs at a time, which stays in its first."""
+Each core packs a block of B by pairs to panels, which stays in its second cache, and reads A,
+whose pairs are neighbours already, where it lies."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 M, N, K = 56, 128, 64
-MR, NR, NC = 14, 32, 64
+MR, NR, NC, AHEAD = 6, 64, 64, 8
 CM, CN, LANES = 1, 2, 16
+STRIPS, REST, VECTORS = M // MR, M % MR, NR // LANES
 
-dot = T.x86.avx512.DpBf16Ps(dtype="bf16")
+dot = T.tiled_mma(atom=T.x86.avx512.DpBf16Ps(dtype="bf16"))
 PANELS = Layout(((K // 2, 2), (NC // NR, NR)), ((2 * NR, 1), (K * NR, 2)))
-STRIP = Layout((MR, (K // 2, 2)), (2, (2 * MR, 1)))
 
 
 @module(
@@ -27,10 +27,14 @@ class GemmBf16:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for j in range(cores.column * NC, N, CN * NC):
                     panels = tf.reshard(b[:, j:j + NC], PANELS)
-                    for m in range(cores.row * MR, M, CM * MR):
-                        strip = tf.reshard(a[m:m + MR, :], STRIP)
+                    for s in range(cores.row, STRIPS, CM):
                         for n in range(0, NC, NR):
-                            acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, 2, LANES @ t.lane), "rmem"])
-                            acc = tf.schedule((acc, strip, panels[:, n:n + NR]), op=T.tiled_mma(atom=dot), repeat=(MR, 2, K // 2), order=(2, 0, 1))
-                            out = tf.insert_slice(out, tf.cast(acc, "bf16"), (m, j + n))
+                            acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, VECTORS, LANES @ t.lane), "rmem"])
+                            acc = tf.schedule((acc, a[s * MR:s * MR + MR, :], panels[:, n:n + NR]), op=dot, repeat=(MR, VECTORS, K // 2), order=(2, 0, 1), prefetch=AHEAD)
+                            out = tf.insert_slice(out, tf.cast(acc, "bf16"), (s * MR, j + n))
+                    if REST:
+                        for n in range(cores.row * NR, NC, CM * NR):
+                            acc = tf.zeros(Tensor[(REST, NR), "f32", (REST, VECTORS, LANES @ t.lane), "rmem"])
+                            acc = tf.schedule((acc, a[M - REST:M, :], panels[:, n:n + NR]), op=dot, repeat=(REST, VECTORS, K // 2), order=(2, 0, 1), prefetch=AHEAD)
+                            out = tf.insert_slice(out, tf.cast(acc, "bf16"), (M - REST, j + n))
         return out

@@ -487,8 +487,9 @@ class _Lowering(Across):
             source, place = values
             assert isinstance(place, View)
             self._keeps(node, place)
-            if node.attrs.get("order") is not None:
-                params["order"] = node.attrs["order"]
+            for name in ("order", "prefetch"):
+                if node.attrs.get(name) is not None:
+                    params[name] = node.attrs[name]
             self.home[node] = place
             issue = Issue(instr.path, (source,), (place,), {**params, "op": "copy"}, node.span,
                           node.name)  # fmt: skip

@@ -120,9 +120,10 @@ class Schedule(Op):
         """The contract is met, and what is written of the repeats is what follows from it."""
         instr = call.attrs["op"]
         ahead = call.attrs["prefetch"]
-        if ahead is not None and (ahead < 1 or len(operands) < 3 or operands[2].storage != "gmem"):
-            call.refuse("schedule-prefetch", instr=instr, ahead=ahead)
         fit = self._contract(call, instr.get("atom", instr), operands)
+        streams = operands[2].storage == "gmem" if len(operands) > 2 else getattr(fit, "asks", 0)
+        if ahead is not None and (ahead < 1 or not streams):
+            call.refuse("schedule-prefetch", instr=instr, ahead=ahead)
         if fit is None:
             return
         repeat, order = call.attrs["repeat"], call.attrs["order"]

@@ -16,6 +16,8 @@ from tilefoundry.ir.expr import Dim, Expr, IterVar, substitute
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Scalar, View
 
+LINE = 64
+"""Bytes that one request for memory brings."""
 NEIGHBOURS = 8
 """Elements next to each other up to which they are written out: the compiler then makes vectors
 of the loop around them, which interleave what lies apart."""
@@ -23,7 +25,7 @@ of the loop around them, which interleave what lies apart."""
 
 def emit_copy(k: Kernel, issue: Issue, mesh: Mesh, call: str = "") -> None:
     """Element by element, a vector at a time where registers are one end; whole vectors are
-    stored to memory by ``call``."""
+    stored to memory by ``call``, and where they are loaded it asks for what comes later."""
     write = issue.writes[0]
     if not issue.reads:
         return  # a fill that leaves what is there
@@ -50,8 +52,24 @@ def _copy(k: Kernel, issue: Issue, call: str) -> None:
     if driver is None:
         _in_memory(k, issue)
         return
+    ahead = issue.attrs.get("prefetch")
+    asked: list[Dim] = []
     for at in k.each(k.domain(driver)):
+        if ahead is not None and isinstance(source, View):
+            _ask(k, source, at, ahead, call, asked)
         k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype), call)
+
+
+def _ask(
+    k: Kernel, view: View, at: tuple[Dim, ...], ahead: int, call: str, asked: list[Dim]
+) -> None:
+    """Asks for the line ``ahead`` elements behind those at ``at``, unless it was asked for."""
+    later = k.per_lane(address(view.buffer, k.element(view, at)))[0] + ahead
+    line = LINE * 8 // view.dtype.bits
+    near = (later - x for x in asked)
+    if not any(isinstance(d, int) and 0 <= d < line for d in near):
+        asked.append(later)
+        k.out.line(f"{call}({k.names[view.buffer]} + {k.dim(later)});")
 
 
 def _in_memory(k: Kernel, issue: Issue) -> None:

@@ -18,6 +18,8 @@ class CText:
     - a copy of rows: that of the row and a pointer; of tiles: that of the tile, a pointer to
       its first row and the bytes from row to row;
     - any other store from registers: a pointer and a whole vector, for each;
+    - any other load into registers, which is a plain one: a pointer as far ahead as ``prefetch``
+      says, for each line;
     - a fill of a register file: the number of a row or tile, for each;
     - an operation on registers: the vectors of its operands, as stored; gives the result's.
     """

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefoundry.ir.expr import Dim, multiple_of
+from tilefoundry.ir.types import TensorType
 from tilefoundry.targets.contract.copy import Copy, CopyInstr, same_bits
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.place import Place
-from tilefoundry.targets.contract.runs import held_pieces
+from tilefoundry.targets.contract.runs import Piece, held_pieces
 from tilefoundry.targets.contract.spoken import CText
 
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual"
@@ -49,16 +50,11 @@ def plan(copy: Copy) -> Streams | Unmet:
     if size < LEAST:
         want = f"vectors of {LEAST} bytes or more: {LEAST * 8 // bits} lanes of {bits} bits"
         return Unmet("lanes", want, f"{size} bytes", "T.copy()")
-    parts = held_pieces(copy.source.type, memory)
-    across = [p for p in parts or () if p.unit is not None]
-    count = 1
-    for p in across:
-        count *= p.extent if p.unit is not None and p.steps == (p.unit.stride,) else 0
-    if count != lanes:
-        want = "one vector of neighbours in memory: lane by lane, each its own element"
-        return Unmet("layout", want, f"{copy.source.type}", f"(..., {lanes} @ lane) innermost")
+    parts = neighbours(copy.source.type, memory, lanes)
+    if isinstance(parts, Unmet):
+        return parts
     whole = min(size, LINE) * 8
-    steps: list[Dim] = [memory.base, *(p.steps[0] for p in parts or () if p.unit is None)]
+    steps: list[Dim] = [memory.base, *(p.steps[0] for p in parts if p.unit is None)]
     off = next((s for s in steps if multiple_of(s) * bits % whole), None)
     if off is not None:
         apart = multiple_of(off)
@@ -67,6 +63,19 @@ def plan(copy: Copy) -> Streams | Unmet:
         fix = f"rows and windows at multiples of {whole // bits} elements, or T.copy()"
         return Unmet("alignment", want, got, fix)
     return Streams(size, len(memory.modes))
+
+
+def neighbours(held: TensorType, memory: Place, lanes: int) -> tuple[Piece, ...] | Unmet:
+    """The pieces of a tile in registers whose lanes hold neighbours in memory, in their order."""
+    parts = held_pieces(held, memory)
+    count = 1
+    for p in parts or ():
+        if p.unit is not None:
+            count *= p.extent if p.steps == (p.unit.stride,) else 0
+    if parts is None or count != lanes:
+        want = "one vector of neighbours in memory: lane by lane, each its own element"
+        return Unmet("layout", want, f"{held}", f"(..., {lanes} @ lane) innermost")
+    return tuple(parts)
 
 
 CODE = """

@@ -255,7 +255,7 @@ class Program:
             return ()
         source, place = node.args
         axes = shared_axes(site.mesh, self.owner(place.tensor.storage), self.varies[source],
-                           site.nest)  # fmt: skip
+                           place.tensor, site.nest)  # fmt: skip
         if not axes or source.tensor.storage != self.target.default_storage:
             return ()
         contract = contract_at(getattr(node.attrs["op"], "path", ""))

@@ -373,8 +373,7 @@ class _Lowering(Across):
         if isinstance(source, View) and source is self.places.of.get(node):
             self.home[node] = source
             return []
-        if before.storage == after.storage == self.stores.private():
-            self._held(node, before, after)
+        self._held(node, before, after)
         made = self.made_in(node)
         if isinstance(source, Scalar):
             return self._issue(node, "fill", (source,), made, op="fill")
@@ -390,8 +389,14 @@ class _Lowering(Across):
         return out
 
     def _held(self, node: Node, before: TensorType, after: TensorType) -> None:
-        """Each unit already holds what it is to hold: a split may be dropped by no copy."""
-        missing = [d for d in before.digits if d not in after.digits and d.axis.extent > 1]
+        """Whoever has a copy of the storage of ``after`` to itself already holds in registers
+        what is to lie there: a split over such units may be dropped by no copy."""
+        levels, level = self.target.levels, self.target.storages[after.storage].level
+        if before.storage != self.stores.private() or level is None:
+            return
+        alone = levels[: levels.index(level) + 1]
+        missing = [d for d in before.digits if d not in after.digits and d.axis.extent > 1
+                   and d.axis.level in alone]  # fmt: skip
         if missing:
             refuse("lower-exchange", node.span, axis=missing[0].axis.name, before=before,
                    after=after)  # fmt: skip
@@ -491,11 +496,7 @@ class _Lowering(Across):
                 if node.attrs.get(name) is not None:
                     params[name] = node.attrs[name]
             self.home[node] = place
-            issue = Issue(instr.path, (source,), (place,), {**params, "op": "copy"}, node.span,
-                          node.name)  # fmt: skip
-            axes = shared_axes(node.mesh, self.stores.owner(place.storage),
-                               self.varies[node.args[0]], self.stores.loops)  # fmt: skip
-            return [self._multicast(issue, node.mesh, axes)]
+            return self._carried(node, instr.path, {**params, "op": "copy"}, source, place)
         arity = operand_count(kind)
         place = values[arity] if len(values) > arity else self.made_in(node)
         assert isinstance(place, View)
@@ -507,6 +508,26 @@ class _Lowering(Across):
         op = attrs.get("kind", kind) if kind in ("unary", "binary") else kind
         self.home[node] = place
         return [Issue(instr.path, reads, (place,), {**attrs, "op": str(op)}, node.span, node.name)]
+
+    def _carried(
+        self, node: Node, path: str, attrs: dict[str, Any], source: Operand, place: View
+    ) -> list[Stmt]:
+        """A scheduled copy: of what each owner of a storage has, or of a tile for several."""
+        taken, made = (a.tensor for a in node.args)
+        parts: list[tuple[Operand, View, dict[str, Any]]] = [(source, place, {})]
+        if isinstance(source, View):
+            self._held(node, seen(taken, node.mesh), made)
+            parts = [*self._parts(node, seen(taken, node.mesh), made, source, place)]
+        axes = shared_axes(node.mesh, self.stores.owner(place.storage), self.varies[node.args[0]],
+                           made, self.stores.loops)  # fmt: skip
+        out: list[Stmt] = []
+        for read, write, peer in parts:
+            if peer and path != "copy":
+                refuse("lower-exchange", node.span, axis=peer["over"][0].name, before=taken,
+                       after=made)  # fmt: skip
+            issue = Issue(path, (read,), (write,), {**attrs, **peer}, node.span, node.name)
+            out.append(issue if peer else self._multicast(issue, node.mesh, axes))
+        return out
 
     def _mma(self, node: Node, values: Sequence[Operand]) -> list[Stmt]:
         acc, lhs, rhs = values

@@ -21,13 +21,16 @@ from tilefoundry.targets.contract.unit import CLUSTER
 
 
 def shared_axes(
-    mesh: Mesh, level: str | None, varies: frozenset[Axis], loops: Sequence[Loop]
-) -> tuple[Axis, ...]:
+    mesh: Mesh, level: str | None, varies: frozenset[Axis], place: TensorType,
+    loops: Sequence[Loop],
+) -> tuple[Axis, ...]:  # fmt: skip
     """Axes of ``level`` inside a cluster along which all units do the same equally often: on
-    which neither a value that differs on ``varies`` depends nor a loop around it."""
+    which neither a value that differs on ``varies`` depends, nor what each has of ``place``, nor
+    a loop around it."""
     if level is None or CLUSTER not in mesh.levels or level == CLUSTER:
         return ()
-    moved = varies.union(*(_axes((x.start, x.stop, x.step), loops) for x in loops))
+    split = {d.axis for d in place.digits}
+    moved = varies.union(split, *(_axes((x.start, x.stop, x.step), loops) for x in loops))
     return tuple(a for a in mesh.at(level) if a.extent > 1 and a not in moved)
 
 

@@ -206,7 +206,7 @@ ROWS: dict[str, Row] = {
     "gemm_fp8": Row("gemm_halves", {"M": 8192, "N": 8192, "K": 8192, **FP8}, scaled, product,
                     "tflops", ("eager",), BOTH),
     "gemv_t": Row("gemv", {}, lambda x, w: x @ w.mT, read, "gbps", ("eager",)),
-    "gemv": Row("splitk_reshard", {}, lambda x, w: x @ w, read, "gbps", ("eager",)),
+    "gemv": Row("gemv_columns", {}, lambda x, w: x @ w, read, "gbps", ("eager",)),
     "flash_attention": Row("flash_attention", {}, attention, pairs, *ATTENTION),
     "flash_attention_pipelined": Row("flash_attention_pipelined", {}, attention, pairs, *ATTENTION),
     "chain": memory("chain", chain),

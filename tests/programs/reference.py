@@ -94,6 +94,10 @@ def gemv(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     return (product(t["x"].double(), t["w"].double().T, "bf16"),)
 
 
+def gemv_columns(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
+    return (product(t["x"].double(), t["w"].double(), "bf16"),)
+
+
 def row_sum(t: Inputs, c: ModuleType) -> tuple[Expected, ...]:
     x = t["x"].double()
     return (Expected(x.sum(-1), x.shape[-1] * U["f32"] * x.abs().sum(-1)),)
@@ -209,6 +213,7 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm_batched": gemm,
     "gemm_epilogue": gemm_epilogue,
     "gemv": gemv,
+    "gemv_columns": gemv_columns,
     "splitk_two_kernels": gemm_either_way,
     "splitk_reshard": vector_product,
     "layernorm_long": layernorm,

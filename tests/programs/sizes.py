@@ -72,6 +72,7 @@ EVALUATE: Mapping[str, Consts] = {
     "splitk_two_kernels@n": {"B_ROWS": "n", "M": 64, "N": 512, "K": 768, "SPLITS": 3},
     "splitk_reshard": {"K": 1024, "SPLITS": 2, "COLS": 3},
     "gemv": {"N": 40, "K": 4096},
+    "gemv_columns": {"N": 192, "K": 1792},
     "layernorm_long": {"ROWS": 5, "LENGTH": 24576, "CTAS": 2},
     "decode_attention": {"BATCH": 2, "KV_LEN": 512, "Q_HEADS": 8, "KV_HEADS": 2, "SPLITS": 4},
     "residual_rmsnorm": {},
@@ -141,6 +142,7 @@ INTERPRET: Mapping[str, Consts] = {
         "THREADS": 32,
     },
     "gemv": {"N": 4, "K": 1024, "WARPS": 2, "PER": 2},
+    "gemv_columns": {"N": 64, "K": 320, "WARPS": 2, "BK": 64, "STAGES": 3},
     "splitk_reshard": {"K": 256, "SPLITS": 2, "COLS": 2, "WARPS": 4, "BK": 32},
     "layernorm_long": {"ROWS": 3, "LENGTH": 3072, "CTAS": 2, "THREADS": 64},
     "decode_attention": {

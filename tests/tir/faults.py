@@ -70,7 +70,7 @@ FAMILY = {
     "into-loop": ("sync-deadlock", "sync-barrier", "sync-race"),
     "no-completion": ("sync-barrier",),
     "registers": ("register-plan",),
-    "shift-window": ("device-overlap", "device-unwritten", "view-bounds"),
+    "shift-window": ("device-overlap", "device-unwritten", "view-bounds", "sync-race"),
     "same-window": ("device-overlap", "device-unwritten"),
     "drop-load": ("read-unwritten", "sync-registers"),
     "short-load": ("read-unwritten",),

@@ -29,7 +29,7 @@ def test_lowerings_are_accepted(case):
 
 
 @pytest.mark.parametrize(
-    "case", ["gemm_ampere", "gemm_rs", "flash_attention@d64", "transpose_smem"]
+    "case", ["gemm_ampere", "gemm_rs", "gemm_halves", "flash_attention@d64", "transpose_smem"]
 )
 def test_faults_in_lowerings_are_caught(case):
     for kernel in kernels(case):

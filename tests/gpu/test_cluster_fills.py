@@ -1,4 +1,4 @@
-"""Fills that other CTAs of a cluster are told of, on a device, and what each CTA holds of a value."""
+"""Fills that other CTAs of a cluster are told of, on a device; what each CTA holds of a value."""
 
 from __future__ import annotations
 

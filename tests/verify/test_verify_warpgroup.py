@@ -8,6 +8,8 @@ import pytest
 
 from tilefoundry.ir.dtype import BF16
 from tilefoundry.ir.mesh import enter, narrow
+from tilefoundry.lang.load import load_source
+from tilefoundry.lower import lower
 from tilefoundry.tir.program import Advance, Counter, Issue, Scalar, Sync, When, With, walk
 from tilefoundry.tir.rewrite import mapped
 from tilefoundry.verify import verify
@@ -133,3 +135,63 @@ def test_a_wgmma_that_nobody_reads_is_waited_for(divide):
     assert verify(divide(unread)) == ()
     bare = wrapped(unread, "wgmma_wait", lambda s: ())
     assert codes(divide(bare)) == {"sync-drain"}
+
+
+AGAIN = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+wgmma = T.cuda.sm90.Wgmma(
+    n=64, dtype="bf16", form=T.cuda.sm90.Form.SS, a_major=T.cuda.sm90.Major.K
+)
+SHAPE, NAMES = (2, 4, 8, 4), ("g", "w", "l8", "l4")
+
+
+@module(
+    entry="f",
+    target=CudaTarget("nvidia.h200_sxm"),
+    topologies=(Topology("cta", 1), Topology("thread", 256)),
+)
+class Program:
+    @func
+    def f(
+        x: Tensor[(128, 128), "bf16"], y: Tensor[(128, 64), "bf16"]
+    ) -> Tensor[(128, 64), "bf16"]:
+        with Mesh(("cta",), layout=(1,), names=("c",)) as cta:
+            with Mesh(("thread",), layout=SHAPE, names=NAMES) as use:
+                layout = Layout((128, (2, 64)), (64, (8192, 1))) | Swizzle(3, 4, 3)
+                a = tf.schedule(
+                    (x, tf.empty(Tensor[(128, 128), "bf16", layout, "smem"])), op=T.copy()
+                )
+                mine = (2 @ use.g, 4 @ use.w, 2, 8 @ use.l8, 8, 4 @ use.l4, 2)
+                held = tf.reshard(y, mine, "rmem")
+                for n in range(3):
+                    tile = tf.empty(
+                        Tensor[(128, 64), "bf16", Layout((128, 64)) | Swizzle(3, 4, 3), "smem"]
+                    )
+                    b = tf.schedule((held, tile), op=T.copy())
+                    acc = tf.zeros(Tensor[(128, 64), "f32", mine, "rmem"])
+                    held = tf.cast(
+                        tf.schedule((acc, a, b), op=T.tiled_mma(atom=wgmma)), "bf16"
+                    )
+                out = tf.reshard(held, storage="gmem")
+        return out
+"""
+
+
+def test_an_operand_of_the_accumulators_shape_is_read_by_all(tmp_path):
+    """B (128, 64) is held by the threads as the accumulator (128, 64) is, and each warpgroup
+    reads all of it: neither may write its rows again before the other has read them."""
+    path = tmp_path / "again.py"
+    path.write_text(AGAIN, encoding="utf-8")
+    loaded = load_source(str(path), None, {})
+    (func,) = lower(loaded.module, loaded.func).kernels.values()
+    assert not codes(func)
+    tile = [
+        s for s, _ in walk(func.body)
+        if isinstance(s, Sync) and s.kind == "barrier" and s.why.startswith("tile ")
+    ]  # fmt: skip
+    assert [s.why for s in tile] == ["tile read, then tile written", "tile written, then tile read"]
+    for barrier in tile:
+        fault = swap(func, barrier, replace(barrier, kind="warp", id=0, threads=0))
+        assert "sync-race" in codes(fault)

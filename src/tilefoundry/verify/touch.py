@@ -9,6 +9,7 @@ from typing import TypeAlias
 from tilefoundry.ir.expr import Atom, Dim, Expr, Sym, substitute, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.shard import ShardLayout
+from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.numbers import Compiler, Env, Fn
 from tilefoundry.verify.roles import UNIT, Role, coordinate, window_axes
@@ -84,8 +85,8 @@ def _plus(low: Fn, by: int) -> Fn:
 
 def partner(issue: Issue, view: View) -> View | None:
     """The register view that moves element by element with one in memory."""
-    if view.storage == "rmem":
-        return None
+    if view.storage == "rmem" or issue.instr == TILED:
+        return None  # every element of a product's operand meets many of the accumulator's
     for other in (*issue.writes, *issue.reads):
         if isinstance(other, View) and other.storage == "rmem" and other.shape == view.shape:
             return other

@@ -110,7 +110,7 @@ def target() -> tuple[str, int]:
 
 def last_cache() -> int:
     """Bytes of the largest cache that the system reports."""
-    from tilefoundry.build.probe import caches
+    from tilefoundry.targets.cpu.host.probe import caches
 
     return max((c.capacity for c in caches(min(os.sched_getaffinity(0))).values()), default=0)
 

@@ -1,9 +1,14 @@
-"""What an author names as a module's hardware; light, read only when loaded."""
+"""What an author names as a module's hardware; light, read only when loaded.
+
+Each family declares its own records, such as ``CudaTarget``, in its folder; they are found here
+by their names.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilefoundry.diag import Span, refuse
 
@@ -16,12 +21,13 @@ class TargetRef:
     """The name of a Device document, and what a program expects of it.
 
     ``family`` is the family that the document must be of, ``capability`` one that its
-    architecture must have; None expects nothing.
+    architecture must have; None expects nothing. ``example`` is a device that messages name.
     """
 
     id: str
     family: ClassVar[str | None] = None
     capability: ClassVar[str | None] = None
+    example: ClassVar[str] = ""
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}("{self.id}")'
@@ -49,47 +55,37 @@ class AnyTarget(TargetRef):
     """A device of any family, as from an installed package: ``AnyTarget("acme.npu")``."""
 
 
-@dataclass(frozen=True, repr=False)
-class CudaTarget(TargetRef):
-    """An NVIDIA GPU: ``CudaTarget("nvidia.h200_sxm")``."""
+@cache
+def records() -> tuple[type[TargetRef], ...]:
+    """The records for hardware of one kind, each from its family's folder (``records.py``); of
+    one family a narrower one before a wider one."""
+    from tilefoundry.targets.folder import shipped
 
-    family = "cuda"
-
-
-@dataclass(frozen=True, repr=False)
-class CpuTarget(TargetRef):
-    """A CPU of any make: ``CpuTarget()`` states no figures, ``CpuTarget(id)`` those of a
-    document."""
-
-    id: str = "cpu.generic"
-    family = "cpu"
+    return tuple(record for module in shipped("records") for record in module.RECORDS)
 
 
-@dataclass(frozen=True, repr=False)
-class X86Target(TargetRef):
-    """An x86-64 CPU: ``X86Target("intel.xeon_amx")``."""
-
-    id: str = "x86_64.generic"
-    family = "cpu"
-    capability = "x86_64"
-
-
-@dataclass(frozen=True, repr=False)
-class AmxTarget(TargetRef):
-    """Apple silicon seen for its matrix coprocessor: ``AmxTarget("apple.m2_pro")``."""
-
-    id: str = "apple.m2_pro"
-    family = "apple_amx"
-
-
-RECORDS: tuple[type[TargetRef], ...] = (CudaTarget, X86Target, CpuTarget, AmxTarget)
-"""The records for hardware of one kind; a narrower one before a wider one."""
+def example() -> str:
+    """A target as an author writes it."""
+    found = next((r for r in records() if r.example), None)
+    return repr(found(found.example)) if found else "AnyTarget(ID)"
 
 
 def record_of(target: Target) -> TargetRef:
     """How an author names the target: by the narrowest record that is for it."""
     fits = (
-        r for r in RECORDS
+        r for r in records()
         if r.family == target.family and r.capability in (None, *target.capabilities)
     )  # fmt: skip
     return next(fits, AnyTarget)(target.id)
+
+
+def __getattr__(name: str) -> Any:
+    """The record ``name``, from the folder of its family."""
+    found = {} if name.startswith("_") else {r.__name__: r for r in records()}
+    if name not in found:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found[name]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *(r.__name__ for r in records())]

@@ -7,10 +7,10 @@ NAMES = [
     "python",
     "torch",
     "C compiler",
-    "nvcc",
-    "NVIDIA driver",
     "processor",
     "vector units",
+    "nvcc",
+    "NVIDIA driver",
 ]
 
 

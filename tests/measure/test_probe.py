@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilefoundry.build import compiler, probe
+from tilefoundry.build import compiler
 from tilefoundry.build.machine import features
-from tilefoundry.build.probe import Cache, Machine, Probe, Sample
 from tilefoundry.diag import Refusal
+from tilefoundry.targets.cpu.host import probe
+from tilefoundry.targets.cpu.host.probe import Cache, Machine, Probe, Sample
 from tilefoundry.targets.document import read_document
 from tilefoundry.targets.load import architecture_of, family_of
 from tilefoundry.targets.target import Target

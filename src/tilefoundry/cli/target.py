@@ -307,18 +307,19 @@ def probe_command(
     under load, the bandwidth of memory and caches, and the rate of multiply-adds in each
     element type, on 1, 2, 4 ... all processors. Let nothing else run meanwhile.
 
-    A program then names the document, CpuTarget("ID"), and `analyze` prices it by these facts;
+    A program then names the document, AnyTarget("ID"), and `analyze` prices it by these facts;
     `measure --target ID` takes the physical floor from them.
     """
-    from tilefoundry.build.probe import document, probe
     from tilefoundry.targets.document import ID, LONGEST_ID, read_document
+    from tilefoundry.targets.folder import shipped
     from tilefoundry.targets.load import architecture_of, family_of
 
     if id is not None:
         if not ID.fullmatch(id) or len(id) > LONGEST_ID:
             raise click.UsageError(f"--write {id} is no id: names joined by dots, as in my.box")
         _hold_free(id, replace)
-    found = probe(repetitions)
+    (prober,) = shipped("host.probe")
+    found = prober.probe(repetitions)
     here = found.machine
     record: dict[str, object] = {
         "model": here.model,
@@ -335,7 +336,7 @@ def probe_command(
         shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
         lines.append(_line("probe", shown))
     if id is not None:
-        text = document(id, found)
+        text = prober.document(id, found)
         read_document(text, f"{id}.toml", family_of, architecture_of)
         path, replaced = _keep(id, text, replace)
         record |= {"id": id, "path": str(path), "replaced": replaced}

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Topology
+from tilefoundry.target import example
 
 MOST_CHILDREN = 10_000
 """Instances that one ``ModuleList`` may hold."""
@@ -172,7 +173,7 @@ def module(
         refuse("module-form", None, what="entry", wants="a function's name", found=_spell(entry))
     named = isinstance(getattr(target, "id", None), str) and hasattr(target, "load")
     if target is not None and not named:
-        wants = 'a target such as CudaTarget("nvidia.h200_sxm")'
+        wants = f"a target such as {example()}"
         refuse("module-form", None, what="target", wants=wants, found=_spell(target))
     listed = isinstance(topologies, (tuple, list))
     if not listed or not all(isinstance(t, Topology) for t in topologies):

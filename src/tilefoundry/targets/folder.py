@@ -4,7 +4,8 @@ A folder holds ``schema.py`` (``FAMILY``: its memories, and facts that only it h
 ``facts/*.toml`` (documents), ``instr/*.py`` (``CONTRACTS``), ``emit/`` (``program.py`` makes the
 source of a program, ``EMITTERS`` of any file write instructions), and where it needs them
 ``rt/`` (what sources include) and ``host/`` (``compiler.py``, ``call.py``, ``export.py``,
-``probe.py``). Nothing outside a folder knows its name; each file is read when it is asked for.
+``probe.py``, ``doctor.py``). ``records.py`` has the names by which authors write devices of ours.
+Nothing outside a folder knows its name; each file is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -109,6 +110,12 @@ def folders() -> Iterator[Folder]:
             yield folder
 
 
+def shipped(part: str) -> list[ModuleType]:
+    """The file ``part`` of each of our families that has it, in order of their names."""
+    found = (_shipped(path.parent).module(part) for path in sorted(SHIPPED.glob("*/schema.py")))
+    return [module for module in found if module is not None]
+
+
 def user_folder(path: Path) -> Folder:
     """A folder of the user's, under its own name."""
     return Folder(path.name, path.resolve(), f"tilefoundry_family_{path.name}", "user")
@@ -169,4 +176,7 @@ def _as_package(name: str, path: Path) -> None:
     sys.modules[name] = package
 
 
-__all__ = ["SHIPPED", "Folder", "entry_points", "find_folder", "folders", "home", "user_folder"]
+__all__ = [
+    "SHIPPED", "Folder", "entry_points", "find_folder", "folders", "home", "shipped",
+    "user_folder",
+]  # fmt: skip

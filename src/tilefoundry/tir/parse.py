@@ -19,7 +19,7 @@ from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import spell
 from tilefoundry.lang.source import SourceFile, span_of
 from tilefoundry.ops.base import Context
-from tilefoundry.target import TargetRef
+from tilefoundry.target import TargetRef, example
 from tilefoundry.targets import Target
 from tilefoundry.tir.comments import Comments
 from tilefoundry.tir.declarations import Declarations, stated_topologies
@@ -141,7 +141,7 @@ class _Module:
 
     def _target(self, node: ast.AST, ref: Any) -> Target:
         if not isinstance(ref, TargetRef) or not isinstance(ref.id, str):
-            fix = 'write a target such as CudaTarget("nvidia.h200_sxm")'
+            fix = f"write a target such as {example()}"
             malformed(self._span(node), "a target", spell(ref), fix)
         return ref.load(self._span(node))
 

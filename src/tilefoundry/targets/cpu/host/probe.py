@@ -1,6 +1,6 @@
 """Measuring this CPU by a small compiled program, and the Device document that follows.
 
-The program (``targets/cpu/rt/tf_probe.c``) prints each repetition; the best of them is what
+The program (``rt/tf_probe.c``) prints each repetition; the best of them is what
 the hardware can do, since whatever disturbs a repetition makes it slower. The spread goes from
 the lower quartile to the best.
 """
@@ -21,13 +21,15 @@ from statistics import median, quantiles
 
 from tilefoundry.build.cache import entry, key_of
 from tilefoundry.build.compiler import SECONDS, compiler, processor
+from tilefoundry.build.finding import model
 from tilefoundry.build.machine import ALWAYS, features, missing
 from tilefoundry.diag import refuse
 from tilefoundry.targets import Architecture
-from tilefoundry.targets.load import SHIPPED, documents, load_document
+from tilefoundry.targets.load import documents, load_document
 from tilefoundry.targets.schema import VERSION
 
-SOURCE = SHIPPED / "cpu" / "rt" / "tf_probe.c"
+FOLDER = Path(__file__).parents[1]
+SOURCE = FOLDER / "rt" / "tf_probe.c"
 FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-march=native", "-ffp-contract=fast", "-Wall")
 """A product that is added is one instruction here: its rate is what is measured."""
 SYSFS = Path("/sys/devices/system/cpu")
@@ -124,17 +126,11 @@ def machine() -> Machine:
     return Machine(model(), tuple(cpus), caches(cpus[0]), memory, architecture())
 
 
-def model() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*:\s*(.+)$", processor(), re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
 def architecture() -> str:
     """The CPU architecture document that names the most of this machine's capabilities."""
     fitting: list[tuple[int, str]] = []
     for found in documents():
-        if found.place == "user" or not found.path.is_relative_to(SHIPPED / "cpu"):
+        if found.place == "user" or not found.path.is_relative_to(FOLDER):
             continue
         document = load_document(found.id)
         if not isinstance(document, Architecture) or missing(document.capabilities):

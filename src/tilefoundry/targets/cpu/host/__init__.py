@@ -1,0 +1,1 @@
+"""What this machine's CPU can do: found, and measured."""

@@ -85,15 +85,17 @@ def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: in
 
 
 AVX512 = ("torch_avx512",)
+HOST = {"CPU": "intel.xeon_amx"}
+"""Of the programs for AVX-512, where there are more cores than the EPYC's two."""
 CASES = (
-    f32(512, 512, 512, {16: {"NC": 64, "ROWS": 2}}, KC=512, NC=256),
-    f32(1024, 1024, 1024, {16: {"NC": 128, "ROWS": 2}}, KC=1024, NC=256),
-    f32(2048, 2048, 2048, {16: {"ROWS": 2}}, KC=2048, NC=128),
-    f32(1000, 1111, 1222, {16: {"NC": 320, "ROWS": 4}}, KC=1222, NC=192),
+    f32(512, 512, 512, {16: {"NC": 64, "ROWS": 2, **HOST}}, KC=512, NC=256),
+    f32(1024, 1024, 1024, {16: {"NC": 128, "ROWS": 2, **HOST}}, KC=1024, NC=256),
+    f32(2048, 2048, 2048, {16: {"ROWS": 2, **HOST}}, KC=2048, NC=128),
+    f32(1000, 1111, 1222, {16: {"NC": 320, "ROWS": 4, **HOST}}, KC=1222, NC=192),
     product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512,
-            several={16: {"NC": 256, "ROWS": 4}}),
+            several={16: {"NC": 128, "ROWS": 2, **HOST}}),
     product("u8i8", "gemm_int8", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_VNNI",
-            NC=1024, several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
+            NC=512, several={16: {"NC": 128, "ROWS": 2, **HOST}}),
     product("bf16_amx", "gemm_amx", 1024, 1024, 1024, KC=1024, NC=512,
             several={16: {"NC": 256, "ROWS": 4}}),
     product("bf16_amx", "gemm_amx", 2048, 2048, 2048, KC=2048, NC=256, several={16: {"ROWS": 4}}),
@@ -101,7 +103,7 @@ CASES = (
             several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
     product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, DTYPE="u8", KC=2048, NC=512,
             several={16: {"ROWS": 4}}),
-    Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096},
+    Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096}, {16: HOST},
          rivals=("numpy", "torch")),
     Case("bmm_gelu_8x448x512x512", "bmm_gelu", 2.0 * 8 * 448 * 2**18,
          {"B": 8, "M": 448, "N": 512, "K": 512}),
@@ -316,7 +318,8 @@ def measure(case: Case, threads: int, sets: int, cycles: int) -> dict[str, Any]:
     return row
 
 
-def keep(rows: list[dict[str, Any]], folder: Path) -> None:
+def record(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Where the rows are kept, and what is said of them."""
     import numpy
     import torch
 
@@ -327,7 +330,7 @@ def keep(rows: list[dict[str, Any]], folder: Path) -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
     ).stdout.strip()
     now = datetime.now(UTC)
-    record = {
+    said: dict[str, Any] = {
         "date": now.isoformat(timespec="seconds"),
         "commit": commit or "unknown",
         "machine": {
@@ -339,11 +342,9 @@ def keep(rows: list[dict[str, Any]], folder: Path) -> None:
         "numpy": numpy.__version__,
         "torch": torch.__version__,
         "units": "Gflop/s (integer operations for u8i8)",
-        "rows": rows,
     }
-    path = folder / f"cpu-gemm-{now:%Y%m%d}-{record['commit']}.json"
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"cpu-gemm-{now:%Y%m%d}-{said['commit']}.json", said
 
 
 def main() -> None:
@@ -362,12 +363,16 @@ def main() -> None:
     wanted = given.cases.split(",") if given.cases else [c.name for c in CASES]
     cases = [c for c in CASES if c.name in wanted and runs_here(c)]
     rows: list[dict[str, Any]] = []
+    path, said = record(given.write) if given.write else (None, {})
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
         for case in cases:
             rows.append(measure(case, threads, given.sets, given.cycles))
             print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
-    if given.write:
-        keep(rows, given.write)
+            if path is not None:  # row by row: what a time limit cuts off is the rest alone
+                text = json.dumps({**said, "rows": rows}, indent=2) + "\n"
+                path.write_text(text, encoding="utf-8")
+    if path is not None:
+        print(path)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ sums of later blocks added to the output, a smaller tile for rows that are left,
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "amd.epyc_avx512"
 M, N, K = 130, 100, 70
 MR, NR, KC, NC, AHEAD = 6, 64, 32, 64, 8
 CM, CN, LANES = 1, 2, 16
@@ -20,7 +21,7 @@ fma = T.tiled_mma(atom=T.x86.avx512.FmaPs(dtype="f32"))
 
 @module(
     entry="gemm",
-    target=X86Target("amd.epyc_avx512"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class GemmAvx512:

@@ -5,6 +5,7 @@ where it lies. Exact, so that any order of the sums gives the same result."""
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "amd.epyc_avx512"
 M, N, K = 56, 128, 64
 MR, NR, NC, AHEAD = 6, 64, 64, 8
 CM, CN, LANES = 1, 2, 16
@@ -16,7 +17,7 @@ PANELS = Layout(((K // 4, 4), (NC // NR, NR)), ((4 * NR, 1), (K * NR, 4)))
 
 @module(
     entry="gemm",
-    target=X86Target("amd.epyc_avx512"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CM * CN), Topology("lane", LANES)),
 )
 class GemmInt8:

@@ -4,6 +4,7 @@ at a time so that x is read once for all of them. Bound by the memory that W is 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "amd.epyc_avx512"
 N, K = 44, 512
 R, V = 4, 2
 CORES, LANES = 2, 16
@@ -11,7 +12,7 @@ CORES, LANES = 2, 16
 
 @module(
     entry="gemv",
-    target=X86Target("amd.epyc_avx512"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class Gemv:

@@ -1,14 +1,14 @@
 """Kernels built from the examples against torch on the same device, in the same run.
 
 Protocols (named in each line): ``interleaved``: single launches of both in shuffled order,
-median of the rounds; ``sustained``: each alone for 0.35 seconds, in turn, mean of the repeats
+median of the rounds; ``sustained``: each alone for ``--seconds``, in turn, mean of the repeats
 without the first;
 ``graph``: as interleaved, a CUDA graph of ten launches each, for what takes less than 100 us.
 Memory-bound rows have the share of a device copy's bandwidth measured in the same run, and the
 faster of torch's eager and compiled kernels as their rival. Prints a line of ``key=value`` for
 each row; ``--write FILE`` makes a JSON file with date, commit, driver and clocks.
 
-    python bench/gpu/kernels.py [--write FILE] [--list] [ROW or 'PATTERN*' ...]
+    python bench/gpu/kernels.py [--write FILE] [--list] [--seconds S] [ROW or 'PATTERN*' ...]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "gpu"
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
-SUSTAINED_SECONDS, REPEATS = 0.35, 3
+REPEATS = 3
 GRAPH, SHORT = 10, 100.0
 HOST_CALLS = 200
 COPY_BYTES = 1 << 30
@@ -256,12 +257,12 @@ def interleaved(ours: Call, rival: Call) -> tuple[float, float]:
     return statistics.median(seen[0]), statistics.median(seen[1])
 
 
-def sustained(ours: Call, rival: Call) -> tuple[float, float]:
+def sustained(ours: Call, rival: Call, seconds: float) -> tuple[float, float]:
     seen: dict[int, list[float]] = {0: [], 1: []}
     calls = [(1, rival), (0, ours)]
     for turn in range(REPEATS + 1):
         for which, call in calls if turn % 2 else reversed(calls):
-            count = max(1, int(SUSTAINED_SECONDS * 1e6 / timed(call)))
+            count = max(1, int(seconds * 1e6 / timed(call)))
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             for _ in range(count):
@@ -330,10 +331,7 @@ def commit() -> str:
     return done.stdout.strip() or os.environ.get("COMMIT", "unknown")
 
 
-PROTOCOLS = {"interleaved": interleaved, "sustained": sustained, "graph": graphs}
-
-
-def measured(name: str, row: Row, copy: float) -> list[dict[str, object]]:
+def measured(name: str, row: Row, copy: float, seconds: float) -> list[dict[str, object]]:
     kernel = callable_of(build(load_source(file_of(row.program), None, row.consts)))
     inputs, weights, outputs = tensors(kernel)
     kernel.weights = weights
@@ -355,8 +353,10 @@ def measured(name: str, row: Row, copy: float) -> list[dict[str, object]]:
     short = timed(ours) < SHORT or timed(calls["eager"]) < SHORT
     found: list[dict[str, object]] = []
     host_us = round(host(ours), 2)
+    runs = {"interleaved": interleaved, "sustained": partial(sustained, seconds=seconds),
+            "graph": graphs}  # fmt: skip
     for protocol in ("graph",) if short else row.protocols:
-        timings = {k: PROTOCOLS[protocol](ours, call) for k, call in calls.items()}
+        timings = {k: runs[protocol](ours, call) for k, call in calls.items()}
         best = min(timings, key=lambda k: timings[k][1])
         mine, theirs = timings[best]
         rate = work / mine / (1e6 if row.unit == "tflops" else 1e3)
@@ -377,6 +377,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.35, help="of each sustained run")
     parser.add_argument("--eager", action="store_true", help="no compiled rivals")
     parser.add_argument("rows", nargs="*")
     given = parser.parse_args()
@@ -400,7 +401,7 @@ def main() -> None:
         if given.eager:
             row = Row(**{**vars(row), "forms": ("eager",)})
         try:
-            found += measured(name, row, copy)
+            found += measured(name, row, copy, given.seconds)
         except Exception as error:
             print(f"row={name} failed={type(error).__name__}: {error}"[:300], flush=True)
             if isinstance(error, torch.AcceleratorError):

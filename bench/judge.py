@@ -5,7 +5,7 @@
     python bench/judge.py --device   # those of a device too
 
 The twins are those of ``tests/judge/cheats``: cheats of known kinds with the honest use of the
-same mechanism, and attacks written against this judge.
+same mechanism, attacks written against this judge, and HIR files whose Python reaches for it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "src")]  # without this folder: 
 
 from judge.cheats.attacks import ATTACKS  # noqa: E402
 from judge.cheats.catalogue import DEVICE, TWINS  # noqa: E402
+from judge.cheats.programs import HIRS  # noqa: E402
 from judge.cheats.twins import AGREES, judged, write_program  # noqa: E402
 from judge.shared import Bench  # noqa: E402
 
@@ -39,7 +40,7 @@ def main() -> None:
         write_program(folder)
         os.chdir(folder)
         bench = Bench() if asked.shared else None
-        for kind, twins in (("cheats", TWINS), ("attacks", ATTACKS)):
+        for kind, twins in (("cheats", TWINS), ("attacks", ATTACKS), ("programs", HIRS)):
             run(kind, twins, folder, bench, counts)
         if bench is not None:
             bench.close()

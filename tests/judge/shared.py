@@ -12,6 +12,7 @@ from tilefoundry.judge.check import Check
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.report import Report
 from tilefoundry.judge.request import Request
+from tilefoundry.judge.server import Server
 from tilefoundry.judge.wire import Malformed
 
 ENDED = ("check-candidate-died", "check-reference-died", "check-timeout")
@@ -30,23 +31,37 @@ class Kept(Child):
         self.owes -= 1
         return super().finish()
 
+    def end(self):
+        """It serves the next check."""
+
+    def really_end(self):
+        super().end()
+        self.close()
+
 
 class Bench:
-    """Two processes and the folder that they are kept in."""
+    """Processes, one for each role and kind, and the folder that they are kept in."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
         self.folder = tempfile.TemporaryDirectory(prefix="tilefoundry-bench-")
         self.children: dict[str, Kept] = {}
+        self.servers: dict[bool, Server] = {}
 
-    def start(self, role, twin: bool, libraries: bool, path: str) -> Kept:
-        """The process of a role: the evaluator is withheld in one that runs twins, libraries
-        in one that may not use them. It can read the file ``path``, and others in its folder."""
-        key = f"{role} of {'twins' if twin else 'programs'}, {libraries}"
+    def start(self, role, kind: str, libraries: bool, path: str) -> Kept:
+        """The process of a role and kind: the evaluator is withheld in one that executes twins,
+        libraries in one whose twins may not use them. It can read the file ``path``, and others
+        in its folder."""
+        key = f"{role} {kind} {libraries}"
         known = self.children.get(key)
         if known is None or not known.alive:
             self._end(key)
-            known = Kept(role, Path(self.folder.name), 3000.0, self.device, needed=[path])
+            place = Path(self.folder.name)
+            if libraries not in self.servers:
+                self.servers[libraries] = Server(place)
+                self.servers[libraries].load(numpy=libraries)
+            known = Kept(role, place, 3000.0, self.device, needed=[path],
+                         server=self.servers[libraries])  # fmt: skip
             self.children[key] = known
         known.go()
         while known.owes:
@@ -70,10 +85,13 @@ class Bench:
     def close(self) -> None:
         for key in list(self.children):
             self._end(key)
+        for server in self.servers.values():
+            server.close()
+        self.servers.clear()
 
     def _end(self, key: str) -> None:
         if (known := self.children.pop(key, None)) is not None:
-            known.close()
+            known.really_end()
 
 
 class Shared(Check):
@@ -83,9 +101,11 @@ class Shared(Check):
         super().__init__(request, folder)
         self.bench = bench
 
-    def _start(self, role):
-        twin = role == "candidate" and (self.request.selector or "").startswith("Twin")
-        libraries = self.request.libraries or role != "candidate"
-        child = self.bench.start(role, twin, libraries, self.request.path)
+    def _start(self, role, kind="reader"):
+        libraries = self.request.libraries or kind != "twin"
+        child = self.bench.start(role, kind, libraries, self.request.path)
         self.children.append(child)
         return child
+
+    def _import(self):
+        """It was done when the processes were started."""

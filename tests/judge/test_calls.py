@@ -74,3 +74,30 @@ def test_inputs_of_a_device_come_back_as_they_are(tmp_path):
     assert calls.again(str(out), "last", []) == {}
     with out.open("rb") as file:
         assert read_outputs(file)[0].values().tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("role", ["candidate", "reference", "rival"])
+def test_what_is_wrong_is_said_of_whom_it_is(role, tmp_path):
+    """A reference or a rival may be a twin too: what it returns is not the candidate's."""
+    from types import SimpleNamespace
+
+    from tensors import raw
+
+    from tilefoundry.diag import Refusal
+    from tilefoundry.ir.dtype import DTYPES
+    from tilefoundry.judge.run import Runner
+    from tilefoundry.judge.signature import Declared, Signature
+    from tilefoundry.judge.weights import Weights
+
+    manners = {"in_place": {}, "static": False, "watched": True}
+    child = SimpleNamespace(role=role, ask=lambda *a, **k: {"weights": {}, "manners": manners})
+    out = Declared("output", DTYPES["f32"], (4,))
+    signature = Signature("Program", "f", (out,), (out,), (), (), {}, ())
+    runner = Runner(child, signature, Weights(), "cpu", tmp_path)
+    for answer in ({"form": [0, "a view"]}, {"alias": [0, 0]}):
+        with pytest.raises(Refusal) as caught:
+            runner.hold_form(answer, ["x"])
+        assert caught.value.diags[0].says.startswith(f"output of the {role} is"), answer
+    with pytest.raises(Refusal) as caught:
+        runner.hold_outputs([raw([1.0, 2.0])], {})
+    assert caught.value.diags[0].says.startswith(f"output of the {role} is")

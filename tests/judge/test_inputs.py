@@ -110,7 +110,7 @@ def test_calls_come_in_an_order_that_the_seed_decides():
 
 def test_neighbours_stay_within_the_bounds():
     opens = (Open("n", 3, 64.0), Open("m", 1, 10.0))
-    signature = Signature("", "", "f", (), (), opens, (), {}, ())
+    signature = Signature("", "f", (), (), opens, (), {}, ())
     for seed in range(40):
         found = neighbours(stream(seed), signature, [{"n": 16, "m": 10}])
         assert found[-1] == {"n": 3, "m": 1} and 2 <= len(found) <= 3

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tilefoundry.diag import Refusal
-from tilefoundry.judge import process
+from tilefoundry.judge import server
 from tilefoundry.judge.jail import settings
 from tilefoundry.judge.jail.enter import DEGRADED
 from tilefoundry.judge.process import Child
@@ -67,7 +67,7 @@ class Jailed:
 
 
 WITHOUT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import tilefoundry.judge.jail.enter as e; "
+    "import sys; sys.path.insert(0, sys.argv[1]); import tilefoundry.judge.jail.server as e; "
     "import tilefoundry.judge.jail.system as s; refused = lambda *_: s.call('chroot', b'/none'); "
 )
 """A jail's beginning, and a function that fails as a system call does that is not permitted."""
@@ -77,7 +77,7 @@ WITHOUT = (
 def reduced(request, monkeypatch):
     """The same with everything that the system has, and where it grants no namespaces."""
     if request.param == "no namespaces":
-        monkeypatch.setattr(process, "BEGIN", WITHOUT + "s.unshare = refused; e.main()")
+        monkeypatch.setattr(server, "BEGIN", WITHOUT + "s.unshare = refused; e.main()")
 
 
 @pytest.fixture
@@ -124,6 +124,61 @@ tried("parent", lambda: os.kill(os.getppid(), signal.SIGKILL))
     if one.holds("processes") or one.holds("user") or one.holds("landlock"):
         for name in ("memory", "environment", "descriptors"):
             assert said[name].endswith("Error"), (name, said)
+
+
+SEEN = """
+import re
+def seen(marker):
+    for line in open("/proc/self/maps"):
+        low, high = (int(x, 16) for x in line.split()[0].split("-"))
+        if " r" in line and "[v" not in line and high - low < 1 << 28:
+            with open("/proc/self/mem", "rb", 0) as memory:
+                memory.seek(low)
+                if re.search(marker, memory.read(high - low)):
+                    return True
+    return False
+"""
+
+
+def test_the_fork_server_is_out_of_reach(reduced, jailed, tmp_path):
+    """Nor are a sibling, what was sent to it, and descriptors of the command or the server."""
+    (tmp_path / "shared").mkdir()
+    one = server.Server(tmp_path / "shared")
+    sibling = Child("reference", tmp_path / "shared", 60.0, "cpu", server=one)
+    try:
+        marker = "told to " + "another child"
+        with pytest.raises(Refusal):
+            sibling.ask("load", "loading", file=marker, selector=None, consts={})
+        here, other = one.process.pid, sibling.pid
+        code = (
+            SEEN
+            + f"""
+for name, pid in (("server", {here}), ("sibling", {other})):
+    tried(name + " signal", lambda: os.kill(pid, signal.SIGKILL))
+    tried(name + " trace", lambda: asked(101, 16, pid, 0, 0))
+    tried(name + " memory", lambda: open(f"/proc/{{pid}}/mem", "rb+"))
+    tried(name + " descriptors", lambda: os.readlink(f"/proc/{{pid}}/fd/0"))
+tried("told", lambda: seen(rb"told to (?=another child)"))
+tried("itself", lambda: seen(rb"told by (?=nobody at all)") or seen(rb"tried.(?=.told.,)"))
+said["open"] = sorted(int(n) for n in os.listdir("/proc/self/fd"))
+"""
+        )
+        two = jailed(code, server=one)
+        said = two.said
+        assert one.process.poll() is None and sibling.alive
+        for name in ("server", "sibling"):
+            if two.holds("processes") or two.holds("calls"):
+                assert said[f"{name} trace"].endswith("Error"), said
+            if two.holds("processes") or two.holds("user") or two.holds("landlock"):
+                for what in ("memory", "descriptors"):
+                    assert said[f"{name} {what}"].endswith("Error"), (name, what, said)
+            assert said[f"{name} signal"].endswith("Error"), said
+        assert said["told"] == "False" and said["itself"] == "True", said
+        assert set(said["open"]) <= {0, 1, 2, 3, 4}, said  # the last lists the folder
+    finally:
+        sibling.close()
+        two.child.close()
+        one.close()
 
 
 def test_no_network(reduced, jailed, tmp_path):
@@ -327,7 +382,7 @@ while True:
 said["made"] = made
 """)
     assert one.said["error"] == 11 and 100 < one.said["made"] < 20_000
-    here = one.child.process.pid
+    here = one.child.server.pid(one.child.place)
     one.child.close()
     assert not Path(f"/proc/{here}").exists()
 
@@ -365,7 +420,7 @@ def test_where_nothing_is_allowed_it_is_said(jailed, monkeypatch):
     all the same, and the command's memory is closed to it even so."""
     nothing = "s.unshare = l.version = c.install = refused; e.main()"
     imports = "import tilefoundry.judge.jail.landlock as l, tilefoundry.judge.jail.seccomp as c; "
-    monkeypatch.setattr(process, "BEGIN", WITHOUT + imports + nothing)
+    monkeypatch.setattr(server, "BEGIN", WITHOUT + imports + nothing)
     monkeypatch.setattr(settings, "_user", lambda number: (0, "no other user"))
     ours = os.getpid()
     one = jailed(f"""

@@ -122,3 +122,4 @@ def test_a_reference_report_must_be_about_this_reference(folder, bench):
     assert "about" in refused(function="Program.two")
     assert "no check of an HIR" in refused(candidate="twin")
     assert "constants" in refused(request={"consts": {"N": 3}})
+    assert "another" in refused(program={"sha256": "0" * 64})

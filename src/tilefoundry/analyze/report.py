@@ -24,7 +24,7 @@ from tilefoundry.analyze.roofline import Roofline, roofline
 from tilefoundry.diag import ACCEPTED, REFUSED, UNDECIDED, Diag, Span, refuse
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.node import Node, Structural
-from tilefoundry.lang.load import Loaded
+from tilefoundry.lang.load import Selected
 from tilefoundry.lang.parse import module_context
 from tilefoundry.quantity import bytes_text
 from tilefoundry.targets import Storage, Target
@@ -33,7 +33,7 @@ COMPUTE, MEMORY, ROOFLINE, TYPES = "compute-cost", "memory", "roofline", "types"
 
 
 def analyze(
-    loaded: Loaded, families: Sequence[str], dims: dict[str, int], topology: str | None
+    loaded: Selected, families: Sequence[str], dims: dict[str, int], topology: str | None
 ) -> Report:
     """What ``loaded`` names costs: ``families`` of facts (none: types), open extents bound
     by ``dims``, per-unit figures of ``topology`` (None: the level that processors carry).
@@ -63,7 +63,7 @@ def analyze(
 
 class _Builder:
     def __init__(
-        self, loaded: Loaded, priced: Priced, families: Sequence[str], topology: str | None
+        self, loaded: Selected, priced: Priced, families: Sequence[str], topology: str | None
     ) -> None:
         self.loaded, self.priced, self.topology = loaded, priced, topology
         self.families = tuple(families) or (TYPES,)

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
-from tilefoundry.emit import Source, emit
-from tilefoundry.lang.load import Loaded
-from tilefoundry.targets.folder import find_folder
-from tilefoundry.tir.program import Program
+
+if TYPE_CHECKING:  # the judge asks for the cache's place alone, before anything else
+    from tilefoundry.build.cache import Entry
+    from tilefoundry.emit import Source
+    from tilefoundry.lang.load import Selected
+    from tilefoundry.tir.program import Program
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ MODEL = "-DTF_MODEL"
 """Instructions as their models in portable C, whatever the machine can do."""
 
 
-def build(loaded: Loaded, options: tuple[str, ...] = (), model: bool = False) -> Built:
+def build(loaded: Selected, options: tuple[str, ...] = (), model: bool = False) -> Built:
     """The function of ``loaded``, lowered, verified, emitted and compiled.
 
     ``options`` are the compiler's, behind ours (``("-O2",)`` compiles faster). With ``model``
@@ -61,6 +62,8 @@ def build(loaded: Loaded, options: tuple[str, ...] = (), model: bool = False) ->
 
 def build_program(program: Program, options: tuple[str, ...] = (), model: bool = False) -> Built:
     """Verified TIR, emitted and compiled."""
+    from tilefoundry.emit import emit
+
     source = emit(program)
     if model:
         source = replace(source, flags=("-march=native", MODEL))
@@ -73,6 +76,8 @@ def host(family: str, part: str) -> ModuleType:
     """The module that compiles (``compiler``), calls (``call``) or exports (``export``)
     programs of a family, or knows what this machine lacks (``machine``): its own, or the one
     for C libraries."""
+    from tilefoundry.targets.folder import find_folder
+
     folder = find_folder(family)
     own = folder.module(f"host.{part}") if folder else None
     return own or import_module(f"tilefoundry.build.{part}")

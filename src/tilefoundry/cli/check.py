@@ -179,16 +179,18 @@ def command(
     if built and device != "cpu":
         raise click.UsageError("--built runs on the CPU: leave out --device")
     require_packages()
-    from tilefoundry.judge.check import check
-    from tilefoundry.judge.request import Request
+    from tilefoundry.judge.begin import Begun
 
     paths = [path for words in expected for path in words.split(",")]
-    report = check(
-        Request(
+    with Begun() as begun:  # what it starts takes longer than what is imported meanwhile
+        from tilefoundry.judge.check import check
+        from tilefoundry.judge.request import Request
+
+        asked = Request(
             source.path, source.selector, judged, files, stated, paths, device, dims, consts,
             seed, seconds, lowered, built, libraries, views, only, verified,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+        report = check(asked, begun)
     exit = ACCEPTED if report.agrees else REFUSED
     emit(report.record(), report.text(), as_json, out, exit=exit)
     return exit

@@ -17,7 +17,8 @@ from tilefoundry.judge.wire import Malformed
 
 @dataclass(frozen=True)
 class About:
-    """What a candidate says it is: a twin or the HIR, its class, and where its module stands."""
+    """What an author's file says it is: a twin or an HIR, its class, and where its module
+    stands; with the HIR as data, which is judged as it is."""
 
     twin: bool
     name: str
@@ -25,31 +26,40 @@ class About:
     module: str
     func: str
     target: str = ""
-    kernel: bool = False
-    """What is called is the HIR's own kernel."""
+    program: Any = None
+
+    @property
+    def stands(self) -> tuple[str, str, str]:
+        """Where the function stands that it is about."""
+        return os.path.realpath(self.file), self.module, self.func
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> About:
         try:
-            twin, *words, kernel = (record[field.name] for field in fields(cls))
+            twin, *words, program = (record[field.name] for field in fields(cls))
         except KeyError as error:
             raise Malformed(f"a description without its {error}") from None
+        if (twin is True) == bool(program):
+            raise Malformed("a description of neither a twin nor an HIR")
         name, file, module, func, target = map(str, words)
-        return cls(twin is True, name, file, module, func, target, kernel is True)
+        return cls(twin is True, name, file, module, func, target, program)
 
 
-def reference_record(request: Request, about: About, held_out: bool) -> dict[str, str]:
-    """What the outputs were compared with, and what that was checked against itself."""
+def reference_record(
+    request: Request, about: About, held_out: bool, program: str
+) -> dict[str, str]:
+    """What the outputs were compared with, and what that was checked against itself; ``program``
+    is the HIR's text."""
     module = f"{near(about.file)}:{about.module}"
     if request.expected:
         record = {"kind": "files", "files": ",".join(request.expected)}
         if held_out:
             record["held_out"] = module
         return record
-    return {"kind": "hir", "module": module, **_checked(request, about)}
+    return {"kind": "hir", "module": module, **_checked(request, about, program)}
 
 
-def _checked(request: Request, about: About) -> dict[str, str]:
+def _checked(request: Request, about: About, program: str) -> dict[str, str]:
     """Whether the HIR agrees with the published model, by the report of that check."""
     if request.verified is None:
         return {"against_published_model": "unverified"}
@@ -66,6 +76,8 @@ def _checked(request: Request, about: About) -> dict[str, str]:
             == about.func,
             f"the text of {near(about.file)} is another": sha256(about.file)
             in report["sources"].values(),
+            "the program that the file made is another": report["program"]["sha256"]
+            == hashlib.sha256(program.encode()).hexdigest(),
             "its constants are others": dict(asked["consts"]) == dict(request.consts or {}),
         }
     except OSError as error:

@@ -24,6 +24,10 @@ EXACT_SAMPLE = 1 << 20
 ERRORS = (Predicate("rel_l2", {"max": 0.0}), Predicate("max_abs", {"max": 0.0}))
 
 Judged = Mapping[str, Sequence[Predicate]]
+Looked = tuple[bool | None, list[tuple[list[Finding], tuple[int, tuple[int, ...]] | None]]]
+"""Whether outputs are those of a former call, and for each what predicates found, and which NaN
+and infinities stand elsewhere."""
+WorstRow = tuple[tuple[int, ...], float] | None
 
 
 @dataclass
@@ -45,45 +49,60 @@ class Case:
     """The first outputs on each set."""
     repeats: bool | None = None
     """Whether calls on the same inputs gave the same bytes; None before there were two."""
+    _seen: dict[tuple[str, int], tuple[RawTensor, RawTensor] | None] = field(default_factory=dict)
+    """What was returned and wanted where a row failed."""
     _exact: dict[int, Sequence[RawTensor]] = field(default_factory=dict)
 
-    def take(self, turn: Turn, got: Sequence[RawTensor]) -> None:
-        """Judge the outputs of a call."""
-        known = self.first.setdefault(turn.draw, got)
+    def look(self, turn: Turn, got: Sequence[RawTensor], known: Sequence[RawTensor]) -> Looked:
+        """What the predicates find on the outputs of a call, and whether they are the bytes of
+        the first call on the set, ``known``: all that may be done beside other work."""
+        same = None
         if known is not got:
             pairs = zip(known, got, strict=True)
             same = all(np.array_equal(_bits(a), _bits(b)) for a, b in pairs)
+        wanted = self.wanted[turn.draw]
+        return same, [
+            (compare(predicates, got[n], wanted[n]), misplaced(got[n], wanted[n]))
+            for n, predicates in enumerate(self.judged.values())
+        ]
+
+    def take(self, turn: Turn, got: Sequence[RawTensor], looked: Looked | None = None) -> None:
+        """Judge the outputs of a call, by what :meth:`look` found if it was done before."""
+        known = self.first.setdefault(turn.draw, got)
+        same, found = looked or self.look(turn, got, known)
+        if same is not None:
             self.repeats = same and self.repeats is not False
         run, passed = len(self.turns), True
         values: dict[str, list[float]] = {}
-        for n, (name, predicates) in enumerate(self.judged.items()):
+        for n, (name, (findings, pattern)) in enumerate(zip(self.judged, found, strict=True)):
             want = self.wanted[turn.draw][n]
-            findings = compare(predicates, got[n], want)
             notes = [self._lenient(turn, n, f, got[n]) for f in findings]
             findings = [replace(f, passed=True) if note else f
                         for f, note in zip(findings, notes, strict=True)]  # fmt: skip
             bad = not all(f.passed for f in findings)
             passed = passed and not bad
-            row = worst_row(got[n], want) if bad else None
-            pattern = misplaced(got[n], want)
             values[name] = [f.value for f in findings]
             for place, (finding, note) in enumerate(zip(findings, notes, strict=True)):
                 said = [note] if note else []
                 if pattern is not None:
                     said.append(f"{pattern[0]} NaN or infinities stand in other places, first at "
                                 f"{list(pattern[1])}")  # fmt: skip
-                seen = Row(name, self.dims, finding, run, None if finding.passed else row, said)
-                self._keep((name, place), seen, lenient=bool(note))
+                seen = Row(name, self.dims, finding, run, None, said)
+                if self._keep((name, place), seen, lenient=bool(note)):
+                    self._seen[name, place] = None if finding.passed else (got[n], want)
         self.turns.append(TurnRow(self.dims, self.draws[turn.draw].values, turn.spelled,
                                   self.neighbour, passed, values))  # fmt: skip
 
-    def _keep(self, key: tuple[str, int], seen: Row, lenient: bool) -> None:
-        """Keep the worst row; what passed by lenience alone says so where nothing is worse."""
+    def _keep(self, key: tuple[str, int], seen: Row, lenient: bool) -> bool:
+        """Keep the worst row, and say whether this is it; what passed by lenience alone says so
+        where nothing is worse."""
         known = self.worst.get(key)
         if known is None or _worse(seen.finding, known.finding, lenient):
             self.worst[key] = seen
-        elif lenient and known.finding.passed and len(known.notes) < 2:
+            return True
+        if lenient and known.finding.passed and len(known.notes) < 2:
             self.worst[key] = replace(known, notes=[*known.notes, *seen.notes])
+        return False
 
     def _lenient(self, turn: Turn, n: int, finding: Finding, got: RawTensor) -> str:
         """Why a finding beyond its bound passes all the same: the reference is no better."""
@@ -135,10 +154,17 @@ class Case:
     def rows(self) -> list[Row]:
         """The worst of each predicate, with what screening found beside it."""
         keys = [(name, n) for name in self.judged for n in range(len(self.judged[name]))]
-        return [
-            replace(self.worst[key], notes=[*self.notes.get(key[0], ()), *self.worst[key].notes])
-            for key in keys
-        ]
+        found: dict[tuple[int, int], WorstRow] = {}
+        rows: list[Row] = []
+        for key in keys:
+            row, pair = self.worst[key], self._seen.get(key)
+            if pair is not None:
+                at = id(pair[0]), id(pair[1])
+                if at not in found:
+                    found[at] = worst_row(*pair)
+                row = replace(row, worst_row=found[at])
+            rows.append(replace(row, notes=[*self.notes.get(key[0], ()), *row.notes]))
+        return rows
 
 
 def _bits(tensor: RawTensor) -> Array:

@@ -8,33 +8,32 @@ parent holds the answers, the bounds and the seed, and compares raw bytes.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import platform
-import secrets
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tilefoundry
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
-from tilefoundry.judge.about import About, near, reference_record, sha256
+from tilefoundry.judge.about import About, near, reference_record
+from tilefoundry.judge.begin import VARIABLES, Begun
 from tilefoundry.judge.case import Case, Judged
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.draw import Values, stream
-from tilefoundry.judge.files import hold, read_tensor
+from tilefoundry.judge.files import hold
+from tilefoundry.judge.foresee import foreseen
 from tilefoundry.judge.inputs import (
     Drawn,
     Turn,
     classes,
     coarse_inputs,
     neighbours,
-    random_inputs,
     shuffled_inputs,
     touched_inputs,
     turns,
@@ -43,24 +42,29 @@ from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.report import Held, Report
 from tilefoundry.judge.request import Request, judged_outputs, named_files
 from tilefoundry.judge.run import Runner
-from tilefoundry.judge.screen import Draw, hold_predicates, hold_reference, judgeable, screen
+from tilefoundry.judge.screen import Draw, hold_predicates, judgeable
+from tilefoundry.judge.server import Server
+from tilefoundry.judge.session import Session
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
 from tilefoundry.judge.weights import gather_weights
 from tilefoundry.judge.wire import Malformed
 
-PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Threads of children wait asleep: on a busy machine those that spin hold up each other."""
+Kind = Literal["twin", "author", "reader"]
+"""What a process has to do with authors: it executes a twin, it executes the file of an HIR, or
+it reads that as data, evaluates it and makes kernels of it."""
+SCREENED = ("ordinary", "given", "wide")
+"""Sets that predicates are tried on."""
 SLOW_SECONDS = 5.0
 """Where one evaluation of the reference takes longer, it is not evaluated for figures that no
 verdict needs: errors against float64, and results on coarser inputs."""
 
 
-def check(request: Request) -> Report:
+def check(request: Request, begun: Begun | None = None) -> Report:
     """Carry out one check; refuses whatever keeps it from a verdict."""
     require_device(request.device)
-    with tempfile.TemporaryDirectory(prefix="tilefoundry-check-") as folder:
-        session = Check(request, Path(folder))
+    with begun or Begun() as begun:
+        session = Check(request, begun.folder, begun.server)
         try:
             return session.judge()
         except Malformed as broken:
@@ -69,104 +73,10 @@ def check(request: Request) -> Report:
             session.close()
 
 
-class Session:
-    """Processes, inputs and references of a check or a measurement."""
-
-    def __init__(self, request: Request, folder: Path) -> None:
-        self.request = request
-        self.folder = folder
-        self.children: list[Child] = []
-        self.seed = secrets.randbits(63) if request.seed is None else request.seed
-        self.sources = {request.path: sha256(request.path)} if Path(request.path).is_file() else {}
-        """Hashes of source files, taken before anything of them ran."""
-
-    def close(self) -> None:
-        for child in self.children:
-            child.close()
-
-    def _load(self, child: Child, path: str, selector: str | None, form: str = "") -> None:
-        """Let a child begin to load a program; its answer is still to be taken."""
-        consts = dict(self.request.consts or {})
-        child.begin("load", "loading its file", file=path, selector=selector, consts=consts,
-                    form=form)  # fmt: skip
-
-    def _hold_sources(self) -> None:
-        """Refuse sources that changed while they were judged."""
-        for path, digest in self.sources.items():
-            if not Path(path).is_file() or sha256(path) != digest:
-                refuse("check-source-changed", None, path=near(path))
-
-    def _read_files(self) -> dict[str, RawTensor]:
-        """Every file that the request names, by path, read while the candidate loads."""
-        request = self.request
-        parts = [(f.path, f.name or "", f"input {f.name or n}")
-                 for n, f in enumerate(request.files or ())]  # fmt: skip
-        parts += [(path, f"output[{n}]", f"expected tensor {n}")
-                  for n, path in enumerate(request.expected)]  # fmt: skip
-        return {path: read_tensor(path, what, name) for path, name, what in parts}
-
-    def _cases(
-        self,
-        signature: Signature,
-        files: Mapping[str, str] | None,
-        given: Mapping[str, RawTensor],
-    ) -> Iterator[dict[str, int]]:
-        """Every combination of extents, each with all open extents bound."""
-        dims = self.request.dims or {}
-        paths = [None if files is None else files[declared.name] for declared in signature.inputs]
-        shapes = [None if path is None else given[path].shape for path in paths]
-        for values in itertools.product(*dims.values()):
-            yield signature.bind(dict(zip(dims, values, strict=True)), shapes)
-
-    def _draws(
-        self,
-        signature: Signature,
-        dims: Mapping[str, int],
-        files: Mapping[str, str] | None,
-        given: Mapping[str, RawTensor],
-        values: Sequence[Values],
-    ) -> list[Drawn]:
-        """The sets of inputs: one from files, or one at random of each class."""
-        if files is None:
-            with ThreadPoolExecutor() as pool:  # numpy draws without holding the interpreter
-                drawn = [pool.submit(random_inputs, self.seed, signature, dims, n, v)
-                         for n, v in enumerate(values)]  # fmt: skip
-            return [one.result() for one in drawn]
-        inputs: dict[str, RawTensor] = {}
-        for declared in signature.inputs:
-            path = files[declared.name]
-            found, shape = given[path], declared.shape(dims)
-            what = f"input {declared.name}"
-            hold(what, path, (found.dtype, found.shape), declared.dtype, shape)
-            inputs[declared.name] = found
-        return [Drawn("given", inputs)]
-
-    def _held(
-        self, dims: Mapping[str, int], draws: Sequence[Drawn], files: Mapping[str, str] | None
-    ) -> list[Held]:
-        """The inputs that were used, and where each is from."""
-        held: list[Held] = []
-        for number, draw in enumerate(draws):
-            for name, tensor in draw.inputs.items():
-                given = files is not None and draw.values == "given"
-                origin = files[name] if files and given else f"{draw.values}:{number}"
-                held.append(Held("input", name, origin, dims, tensor))
-        return held
-
-    def _screen(self, judged: Judged, draws: Mapping[str, Sequence[Draw]]) -> dict[str, list[str]]:
-        """Notes on each output, after refusing references and predicates that prove nothing."""
-        notes: dict[str, list[str]] = {}
-        for name, predicates in judged.items():
-            for draw in draws[name]:
-                hold_reference(name, predicates, draw.reference)
-            notes[name] = screen(name, predicates, draws[name])
-        return notes
-
-
 class Check(Session):
     """One check under way: what it has found."""
 
-    def __init__(self, request: Request, folder: Path) -> None:
+    def __init__(self, request: Request, folder: Path, server: Server | None = None) -> None:
         super().__init__(request, folder)
         self.notes: list[str] = []
         self.reference: Runner | None = None
@@ -174,31 +84,49 @@ class Check(Session):
         self.slow = False
         """Whether the last evaluation of the reference took long."""
         self.candidate: Child
+        self.libraries = request.libraries
+        self.server = server
+        """What processes are forked from."""
+        self.bare: Server | None = None
+        """The same without numpy."""
+        self.program = ""
+        """The text of the HIR, as it was judged."""
 
     def judge(self) -> Report:
         request = self.request
-        self.candidate = candidate = self._start("candidate")
         form = "tir" if request.lowered else "kernel" if request.built else ""
-        self._load(candidate, request.path, request.selector, form)
-        evaluator = None
-        if not request.expected:
-            evaluator = self._start("reference")
-            evaluator.begin("warm", "starting torch")
+        # what is forked before torch is there need not wait for it: files that do without
+        likely = _looks_like_twin(request.path)
+        author = self._start("reference" if likely else "candidate", "author")
+        reader = self._start("reference", "reader")
+        self._import()
+        executed = self._start("candidate", "twin") if likely else author
+        self._load(executed, request.path, request.selector, form)
+        evaluator: Child | None = None
+        if likely or not request.expected:
+            evaluator = self._start("reference", "reader")
+            evaluator.begin("warm", "starting torch", device=request.device)
         given = self._read_files()
-        about = About.read(candidate.finish())
-        described = candidate
+        early = self._foresee(author, reader, given) if likely else None
+        about = hir = self._about(executed)
+        self.stops = about.twin or bool(form)
         if about.twin:
-            self.stops = True
+            self.candidate = candidate = executed
             candidate.stop()
-            described = evaluator or self._start("reference")
-            if evaluator is not None:
-                evaluator.finish()
-            self._load(described, about.file, f"{about.module}.{about.func}")
-            described.finish()
-        self.sources.setdefault(about.file, sha256(about.file))
-        signature = Signature.read(described.ask("describe", "describing its function"))
-        if not about.twin and not request.expected:
+            if early is not None and early[0].stands == about.stands:
+                hir, described = early
+            else:
+                hir, described = self._understand(about)
+        else:
+            self.candidate = candidate = self._start("candidate", "reader")
+            described = self._described(reader, hir)
+        self._dismiss(author, reader)
+        signature = Signature.read(described, hir.module)
+        self.program = str(described.get("text", ""))
+        if not self.stops and not request.expected:
             refuse("check-expected-absent", None, function=signature.name)
+        if not about.twin:
+            self._begin_giving(candidate, hir, form, request.device)
         judged = judged_outputs(request.outs, signature)
         for output in signature.outputs:
             hold_predicates(output.name, judged[output.name], output.dtype)
@@ -206,14 +134,16 @@ class Check(Session):
         files = None if request.files is None else named_files(request.files, signature)
         cases = [(dims, False) for dims in self._cases(signature, files, given)]
         self._hold_expected(signature, len(cases))
-        if not about.twin:  # it imports torch while its predicates are tried
-            candidate.begin("warm", "starting torch")
         if about.twin and files is None and not request.only and not form:
             rng = stream(self.seed, "neighbours")
             cases += [(d, True) for d in neighbours(rng, signature, [d for d, _ in cases])]
 
-        if not request.expected or (about.twin and not form):
-            self.reference = Runner(described, signature, weights, request.device, self.folder)
+        if form:  # a program that cannot be lowered or built is not evaluated
+            candidate.finish()
+        if not request.expected or about.twin:
+            evaluator = evaluator or self._start("reference", "reader")
+            self._begin_giving(evaluator, hir, device=request.device)
+            self.reference = Runner(evaluator, signature, weights, request.device, self.folder)
         prepared: Runner | None = None
         done: list[Case] = []
         tensors: list[Held] = []
@@ -240,7 +170,8 @@ class Check(Session):
         candidate.go()
         prepared.hold_weights()
         self._hold_sources()
-        self._hold_libraries(described)
+        if evaluator is not None and about.twin:
+            self._hold_libraries(evaluator)
         return self._report(about, form, signature, judged, weights.record(), done, errors,
                             tensors, prepared)  # fmt: skip
 
@@ -251,18 +182,85 @@ class Check(Session):
 
     # ---- processes
 
-    def _start(self, role: Role) -> Child:
+    def _start(self, role: Role, kind: Kind = "reader") -> Child:
+        """A process that executes a twin, that tells an author's HIR, or that reads one."""
         request = self.request
         hidden = request.expected if role == "candidate" else ()
-        child = Child(role, self.folder, request.seconds, request.device, PATIENT, hidden,
-                      needed=[request.path])  # fmt: skip
+        child = Child(role, self.folder, request.seconds, request.device, VARIABLES, hidden,
+                      needed=[request.path], server=self._server(kind))  # fmt: skip
         self.children.append(child)
         return child
 
-    def _load(self, child: Child, path: str, selector: str | None, form: str = "") -> None:
-        if child.role == "candidate":
-            child.ask("rules", "starting", libraries=self.request.libraries)
-        super()._load(child, path, selector, form)
+    def _server(self, kind: Kind) -> Server | None:
+        """What a process is forked from: one without numpy for a twin that may use no library."""
+        if kind != "twin" or self.request.libraries:
+            return self.server
+        if self.bare is None:
+            self.bare = Server(self.folder, VARIABLES)
+            self.bare.load(numpy=False)
+        return self.bare
+
+    def _import(self) -> None:
+        """Have torch imported for the processes that are started from now on."""
+        if self.server is not None:
+            self.server.load()
+
+    # ---- what a twin implements
+
+    def _described(self, reader: Child, hir: About) -> Mapping[str, Any]:
+        self._give(reader, hir)
+        return reader.ask("describe", "describing its function")
+
+    def _understand(self, about: About) -> tuple[About, Mapping[str, Any]]:
+        """The HIR of a twin, and its description, by processes of their own."""
+        author, reader = (self._start("reference", kind) for kind in ("author", "reader"))
+        hir = self._hir(author, about)
+        described = self._described(reader, hir)
+        self._dismiss(author, reader)
+        return hir, described
+
+    def _foresee(
+        self, author: Child, reader: Child, given: Mapping[str, RawTensor]
+    ) -> tuple[About, Mapping[str, Any]] | None:
+        """The same for what the twin's text seems to implement, while torch is imported for the
+        twin; inputs are drawn meanwhile. None where nothing came of it: what is wrong is told
+        where the twin has said what it implements."""
+        guess = foreseen(self.request.path, self.request.selector)
+        if guess is None:
+            return None
+        try:
+            self._load(author, *guess)
+            hir = replace(About.read(author.finish()), file=guess[0])
+            described = self._described(reader, hir)
+            signature = Signature.read(described, hir.module)
+            self._draw_ahead(signature, given)
+        except (Refusal, Malformed):
+            return None
+        return (hir, described) if not hir.twin else None
+
+    def _draw_ahead(self, signature: Signature, given: Mapping[str, RawTensor]) -> None:
+        """Begin to draw what will be asked for first."""
+        request = self.request
+        files = None if request.files is None else named_files(request.files, signature)
+        special = any(p.fn == "nan_inf" for out in request.outs for p in out.predicates)
+        dims = next(iter(self._cases(signature, files, given)))
+        if files is None:
+            self._begin_draws(signature, dims, self._values(special, near_by=False))
+        elif not request.expected:
+            (first,) = self._draws(signature, dims, files, given, ())
+            for what, made in (("shuffled", shuffled_inputs), ("touched", touched_inputs)):
+                self.later.begin(self._key(what, dims), made, self.seed, first.inputs)
+
+    def _dismiss(self, *children: Child) -> None:
+        """End processes that have told what they were for."""
+        for child in children:
+            child.end()
+
+    def close(self) -> None:
+        super().close()
+        self.later.close()
+        if self.bare is not None:
+            self.bare.close()
 
     def _evaluation(self, runner: Runner) -> Any:
         """How a case has its inputs evaluated in float64, while the candidate is stopped."""
@@ -291,11 +289,7 @@ class Check(Session):
         """The inputs of one set of extents and what is wanted on each; None for a neighbour that
         the reference does not cover."""
         special = any(p.fn == "nan_inf" for fns in judged.values() for p in fns)
-        values = ("ordinary",) if near_by else classes(special)
-        if self.request.lowered:  # interpreted, under several orders each
-            values = values[:1]
-        elif self.request.built:  # it keeps nothing, and a scheduled HIR takes long to evaluate
-            values = values[:2]
+        values = self._values(special, near_by)
         draws = self._draws(signature, dims, files, given, values)
         kept: list[Drawn] = []
         wanted: list[Sequence[RawTensor]] = []
@@ -303,23 +297,48 @@ class Check(Session):
             kept, wanted = draws, [self._expected(signature, dims, given)]
             draws = []
         if files is not None and self.reference is not None:
-            held_out = shuffled_inputs(self.seed, (kept or draws)[0].inputs)
+            first = (kept or draws)[0].inputs
+            key = self._key("shuffled", dims)
+            held_out = self.later.take(key, shuffled_inputs, self.seed, first)
             draws = [*draws, *([held_out] if held_out is not None else [])]
         if self.stops and not near_by and draws and not self.own:
-            touched = touched_inputs(self.seed, draws[0].inputs)
+            key = self._key("touched", dims)
+            touched = self.later.take(key, touched_inputs, self.seed, draws[0].inputs)
             draws[1:1] = [touched] if touched is not None else []
-        for draw in draws:
-            found = self._wanted(draw, dims, near_by, judged)
-            if found is not None:
-                kept.append(draw)
-                wanted.append(found)
+        # predicates are tried while sets that they are not tried on are evaluated
+        screened: Future[dict[str, list[str]]] | None = None
+        if kept and not near_by:
+            screened = self._begin_screening(judged, kept, dict(enumerate(wanted)))
+        order = sorted(range(len(draws)), key=lambda n: draws[n].values not in SCREENED)
+        found: dict[int, Sequence[RawTensor]] = {}
+        for n, at in enumerate(order):
+            wants = self._wanted(draws[at], dims, near_by, judged)
+            if wants is not None:
+                found[at] = wants
+            rest = [draws[m].values for m in order[n + 1 :]]
+            if not near_by and screened is None and found and not {*rest} & {*SCREENED}:
+                screened = self._begin_screening(judged, draws, found)
+        kept += [draws[at] for at in sorted(found)]
+        wanted += [found[at] for at in sorted(found)]
         if not kept:
             return None
         evaluate = self._evaluation(self.reference) if self.reference else _nobody
-        case = Case(dims, judged, kept, wanted, evaluate, near_by)
-        if not near_by:
-            case.notes = self._screen(judged, self._to_screen(judged, case))
-        return case
+        notes = {} if screened is None else screened.result()
+        return Case(dims, judged, kept, wanted, evaluate, near_by, notes)
+
+    def _values(self, special: bool, near_by: bool) -> tuple[Values, ...]:
+        """The classes of values that are drawn."""
+        values: tuple[Values, ...] = ("ordinary",) if near_by else classes(special)
+        if self.request.lowered:  # interpreted, under several orders each
+            return values[:1]
+        # a kernel keeps nothing, and a scheduled HIR takes long to evaluate
+        return values[:2] if self.request.built else values
+
+    def _begin_screening(
+        self, judged: Judged, draws: Sequence[Drawn], wanted: Mapping[int, Sequence[RawTensor]]
+    ) -> Future[dict[str, list[str]]]:
+        to_screen = self._to_screen(judged, draws, wanted)
+        return self.later.begin(object(), self._screen, judged, to_screen)
 
     def _wanted(
         self, draw: Drawn, dims: Mapping[str, int], near_by: bool, judged: Judged
@@ -347,27 +366,29 @@ class Check(Session):
         self.notes.append(f"{what} left out: the reference is not finite there")
         return None
 
-    def _to_screen(self, judged: Judged, case: Case) -> dict[str, list[Draw]]:
+    def _to_screen(
+        self, judged: Judged, draws: Sequence[Drawn], wanted: Mapping[int, Sequence[RawTensor]]
+    ) -> dict[str, list[Draw]]:
         """What predicates are tried on: the sets that bounds were stated for, and the next."""
-        others: list[dict[str, Sequence[RawTensor]]] = [{} for _ in case.draws]
-        wide = next((n for n, draw in enumerate(case.draws) if draw.values == "wide"), None)
+        first = min(wanted)
+        wide = next((n for n in wanted if draws[n].values == "wide"), None)
+        others: dict[int, dict[str, Sequence[RawTensor]]] = {first: {}}
         if wide is not None:
-            others[0]["the result on other inputs"] = case.wanted[wide]
-            others[wide]["the result on other inputs"] = case.wanted[0]
-        coarse = coarse_inputs(case.draws[0].inputs)
+            others[first]["the result on other inputs"] = wanted[wide]
+            others.setdefault(wide, {})["the result on other inputs"] = wanted[first]
+        coarse = coarse_inputs(draws[first].inputs)
         if self.slow or self.request.expected:
             coarse = None
         if coarse is not None and self.reference is not None:
             name = "the result on inputs rounded to the 8 bits of bf16 (f64: to f32)"
-            others[0][name] = self.reference.run(coarse, ())
-        found: dict[str, list[Draw]] = {}
-        for n, name in enumerate(judged):
-            found[name] = [
-                Draw(case.wanted[at][n], draw.inputs, {k: v[n] for k, v in others[at].items()})
-                for at, draw in enumerate(case.draws)
-                if at in (0, wide)
+            others[first][name] = self.reference.run(coarse, ())
+        return {
+            name: [
+                Draw(wanted[at][n], draws[at].inputs, {k: v[n] for k, v in made.items()})
+                for at, made in others.items()
             ]
-        return found
+            for n, name in enumerate(judged)
+        }
 
     def _run(self, candidate: Runner, case: Case, signature: Signature) -> None:
         """Call the candidate and judge each call."""
@@ -379,12 +400,18 @@ class Check(Session):
         else:
             rng = stream(self.seed, "turns", sorted(case.dims.items()))
             planned = turns(rng, case.draws, self.request.views)
-        for turn in planned:
+        last: tuple[Turn, list[RawTensor], Future[Any]] | None = None
+        for turn in planned:  # what a call returned is looked at during the next one
             poison = [output.nbytes for output in case.wanted[turn.draw]]
             inputs = case.draws[turn.draw].inputs
             got = candidate.run(inputs, poison, turn.arrangement, turn.same)
             candidate.hold_outputs(got, case.dims)
-            case.take(turn, got)
+            known = case.first.setdefault(turn.draw, got)
+            if last is not None:
+                case.take(last[0], last[1], last[2].result())
+            last = turn, got, self.later.begin(object(), case.look, turn, got, known)
+        if last is not None:
+            case.take(last[0], last[1], last[2].result())
         candidate.end()
         if self.stops:
             self.candidate.stop()
@@ -438,7 +465,7 @@ class Check(Session):
         request = self.request
         stated = {name: [str(p) for p in predicates] for name, predicates in judged.items()}
         known = all(draw.values == "given" for case in done for draw in case.draws)
-        if known and about.twin:
+        if known and self.stops:
             self.notes.append("all inputs and expected values were known before the candidate ran")
         repeats = [case.repeats for case in done if case.repeats is not None]
         return Report(
@@ -452,11 +479,13 @@ class Check(Session):
              "numpy": version("numpy"), "python": platform.python_version()},
             self.seed,
             {near(path): digest for path, digest in self.sources.items()},
-            artefacts.hashes(self.candidate.pid) if about.twin else {},
+            self.program,
+            artefacts.hashes(self.candidate.pid) if self.stops else {},
             self.candidate.isolation or {},
             prepared.manners.record(),
             "allowed" if request.libraries else "refused",
-            reference_record(request, about, bool(request.expected and self.reference)),
+            reference_record(request, about, bool(request.expected and self.reference),
+                             self.program),
             hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(),
             weights,
             tensors,
@@ -470,3 +499,11 @@ class Check(Session):
 
 def _nobody(inputs: Mapping[str, RawTensor], most: int) -> tuple[Sequence[RawTensor], str]:
     return [], "the reference is not evaluated"
+
+
+def _looks_like_twin(path: str) -> bool:
+    """Whether a file may declare a twin: only what is started first depends on it."""
+    try:
+        return "runtime_module" in Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False

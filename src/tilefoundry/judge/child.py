@@ -1,8 +1,10 @@
-"""The process that executes an author's program, once it is jailed (``judge/jail``).
+"""A process of the judge's, once it is jailed (``judge/jail``).
 
-It takes requests over a socket, answers each, and ends when the socket closes. It holds
-no answer, bound or seed. What it says is not believed: outputs are read as bytes and typed by
-the parent.
+Either it executes an author's file: then it calls the twin that the file declares, or tells the
+HIR as data. Or it is given an HIR as data, and no author's code is ever in it: it evaluates,
+lowers and builds. It takes requests over a socket, answers each, and ends when the socket
+closes. It holds no answer, bound or seed. What it says is not believed: outputs are read as
+bytes and typed by the parent.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from tilefoundry.judge.wire import receive, send
 from tilefoundry.judge.withheld import withhold
 
 OURS = str(Path(tilefoundry.__file__).parent)
+MADE = {"tir": "lowered", "kernel": "built"}
+"""What is made of an HIR, and the option that asks for it."""
 
 
 def main(end: socket.socket, isolation: Mapping[str, str]) -> None:
@@ -84,50 +88,93 @@ class Program(Calls, Stage):
         """A file that came with the request; no other is known here."""
         return cast(BinaryIO, os.fdopen(os.dup(self.files[path]), mode))
 
-    def warm(self) -> dict[str, Any]:
-        """Import what evaluation needs, while the parent waits for another."""
+    def warm(self, device: str = "cpu") -> dict[str, Any]:
+        """Import what evaluation needs, and begin with a device, while the parent waits for
+        another."""
         import torch
 
+        import tilefoundry.evaluate.run  # noqa: F401
+
+        if device != "cpu":
+            torch.zeros(1, device=device)
         return {"torch": torch.__version__}
 
     def load(
-        self, file: str, selector: str | None, consts: Mapping[str, Any], form: str = ""
+        self,
+        file: str,
+        selector: str | None,
+        consts: Mapping[str, Any],
+        form: str = "",
+        libraries: bool | None = None,
     ) -> dict[str, Any]:
-        """Execute the author's file; answers where the module stands that it is about.
+        """Execute the author's file; answers where the module stands that it is about, and of an
+        HIR the program as data: this process has no further part in that.
 
-        ``form``: what is called is the program's lowering, interpreted (``tir``), or its
+        ``form``: what is to be called is the program's lowering, interpreted (``tir``), or its
         kernel, compiled (``kernel``); ``timed``: a twin as it is, of an HIR the kernel;
-        empty for what the file itself says.
+        empty for what the file itself says. ``libraries``: see :meth:`rules`.
         """
         from tilefoundry.judge.signature import source_of
+        from tilefoundry.lang.encode import to_data
         from tilefoundry.lang.load import load_source
 
-        self.subject = None
-        self.loaded = load_source(file, selector, consts)
-        if not self.loaded.func:
-            module = self.loaded.module
+        if libraries is not None:
+            self.rules(libraries)
+        self.subject = self.loaded = None
+        loaded = load_source(file, selector, consts)
+        if not loaded.func:
+            module = loaded.module
             refuse("function-unstated", module.span, module=module.name, func="none",
                    known=" ".join(module.funcs) or "none")  # fmt: skip
-        cls, twin = self.loaded.cls, self.loaded.is_twin
-        if twin:
+        cls, program = loaded.cls, None
+        if not loaded.is_twin:
+            program = to_data(loaded.module)
+        else:
             withhold()
-        if form == "timed":
-            form = "" if twin else "kernel"
-        if form:
-            if twin:
-                option = "lowered" if form == "tir" else "built"
-                refuse("check-lowered-twin", None, name=cls.__qualname__, option=option)
-            self.subject, twin = self._made(form), True
+            if form in MADE:
+                refuse("check-lowered-twin", None, name=cls.__qualname__, option=MADE[form])
+            self.loaded = loaded
         module = getattr(cls, "__tilefoundry_implements__", cls)
         return {
-            "twin": twin,
+            "twin": loaded.is_twin,
             "name": cls.__qualname__,
             "file": source_of(module),
             "module": module.__qualname__,
-            "func": self.loaded.func,
-            "target": "" if self.loaded.module.target is None else self.loaded.module.target.id,
-            "kernel": form == "kernel",
+            "func": loaded.func,
+            "target": "" if loaded.module.target is None else loaded.module.target.id,
+            "program": program,
         }
+
+    def read(
+        self,
+        program: Any,
+        file: str,
+        func: str,
+        form: str = "",
+        poisoned: bool = False,
+        device: str = "",
+    ) -> dict[str, Any]:
+        """Take an HIR as the data that :meth:`load` told elsewhere; ``malformed`` if that states
+        none. ``form`` as there; ``poisoned``: memory that nobody wrote is to hold poison;
+        ``device`` is what it will be evaluated on, empty for nowhere."""
+        from tilefoundry.lang.decode import NotAProgram, from_data
+        from tilefoundry.lang.load import Selected
+
+        if poisoned:
+            self.rules(libraries=True)
+        self.subject = None
+        try:
+            module = from_data(program)
+        except NotAProgram as broken:
+            return {"malformed": str(broken)}
+        if func not in module.funcs:
+            return {"malformed": f"a program without {func}"}
+        self.loaded = Selected(file, module, func)
+        if form:
+            self.subject = self._made(form)
+        elif device:
+            self.warm(device)
+        return {}
 
     def _made(self, form: str) -> Any:
         if form == "tir":
@@ -139,13 +186,14 @@ class Program(Calls, Stage):
         return callable_of(build(self.loaded))
 
     def describe(self) -> dict[str, Any]:
-        """The signature of the loaded function."""
+        """The signature of the function, and the program's text as it was understood."""
         from tilefoundry.evaluate import weight_types
         from tilefoundry.judge.signature import describe
+        from tilefoundry.lang.printer import print_module
 
-        module, cls = self.loaded.module, self.loaded.cls
-        implemented = getattr(cls, "__tilefoundry_implements__", cls)
-        return describe(module, self.loaded.func, implemented, weight_types(module))
+        module = self.loaded.module
+        described = describe(module, self.loaded.func, weight_types(module))
+        return {**described, "text": print_module(module)}
 
     def prepare(self, weights: Mapping[str, Mapping[str, Any]], device: str) -> dict[str, Any]:
         """Take the weights and make what will be called."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from tilefoundry.build import host
 from tilefoundry.diag import refuse
 
 
@@ -16,6 +15,8 @@ def require(device: str) -> None:
     family, _, ordinal = device.partition(":")
     if _built_for() is None:
         refuse("check-device", None, device=device, why="this torch is built for CPUs")
+    from tilefoundry.build import host  # it takes time, and is not needed for a CPU
+
     count = host(family, "state").count()
     if int(ordinal or 0) >= count:
         why = f"there are {count}" if count else "there is none"

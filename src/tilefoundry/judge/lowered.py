@@ -7,7 +7,7 @@ from typing import Any
 
 from tilefoundry.diag import refuse
 from tilefoundry.interpret.run import run_program
-from tilefoundry.lang.load import Loaded
+from tilefoundry.lang.load import Selected
 from tilefoundry.lower.finalize import finalize
 
 ORDERS = (("round-robin", 0), ("lagging-engines", 0), ("random", 1))
@@ -18,7 +18,7 @@ they may, one at random."""
 class Interpreted:
     """The function of ``loaded``, lowered; ``weights`` by name are set before the first call."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Selected) -> None:
         self.program, _ = finalize(loaded)
         self.weights: Mapping[str, Any] = {}
 

@@ -8,38 +8,23 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import tilefoundry
 from tilefoundry.diag import Diag, Refusal, Span, codes, refuse
 from tilefoundry.judge.jail import tree
 from tilefoundry.judge.jail.settings import settings
+from tilefoundry.judge.server import ENDING, Server
+from tilefoundry.judge.server import own as own_variables
 from tilefoundry.judge.wire import MOST_DESCRIPTORS, Inbox, Malformed, receive, send
 
-KEPT = frozenset(
-    [
-        *("PATH", "LANG", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("CC", "CXX", "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
-    ]
-)
-"""Variables that a child inherits, beside those of CUDA and the locale."""
-KEPT_LEADS = ("CUDA_", "NVIDIA_", "LC_")
 TAIL = 20
 """Lines of a child's last words that are quoted."""
 LONGEST_WORDS = 1 << 20
 """Bytes that are kept of what a child prints: the last ones."""
 LONGEST_TAIL = 1 << 14
-ENDING = 10.0
-"""Seconds in which a child that was told to end must be gone."""
-BEGIN = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "import tilefoundry.judge.jail.enter as e; e.main()"
-)
 Role = Literal["candidate", "reference", "rival"]
 
 DIED: Mapping[Role, str] = {
@@ -62,10 +47,11 @@ class Child:
         variables: Mapping[str, str] | None = None,
         hidden: Sequence[str] = (),
         needed: Sequence[str] = (),
+        server: Server | None = None,
     ) -> None:
-        """``folder`` is the judge's own, which no child sees; ``variables`` are set in its
-        environment beside those that it inherits; the files ``hidden`` must not be read by it,
-        those ``needed`` must.
+        """``folder`` is the judge's own, which no child sees; the files ``hidden`` must not be
+        read by it, those ``needed`` must. It is forked from ``server``, else from one of its
+        own, in whose environment ``variables`` are set.
         """
         self.role: Role = role
         self.seconds = seconds
@@ -79,21 +65,16 @@ class Child:
         place = folder / f"{role}.{self.number}"
         own = [place / "tmp", place / "home"]
         jail = settings(folder, own, self.number, seconds, device, hidden, needed)
-        self.end, theirs = socket.socketpair()
+        self.channel, theirs = socket.socketpair()
         self.control, first = socket.socketpair()
         out, err = os.pipe(), os.pipe()
         self.pipes = {out[0]: self.said["stdout"], err[0]: self.said["stderr"]}
+        self.server = server or Server(folder, variables)
+        self.owns_server = server is None
+        jail["environment"] = own_variables(*own)
         passed = (theirs.fileno(), first.fileno(), out[1], err[1])
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-u", "-c", BEGIN, _home(), *map(str, passed)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=err[1],
-                pass_fds=passed,
-                start_new_session=True,
-                env={**_environment(own[0], own[1]), **(variables or {})},
-            )
+            self.place = self.server.start(jail, passed)
         finally:
             theirs.close()
             first.close()
@@ -103,8 +84,8 @@ class Child:
             os.set_blocking(pipe, False)
         self.doing, self.asked = "starting", False
         self.started = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            send(self.control, jail)
+        self.gone = self.closed = False
+        """Whether all of it has ended; whether that was seen to."""
 
     def ask(self, what: str, doing: str, **request: Any) -> dict[str, Any]:
         """The answer to one request; refuses what the child refuses, its end, its silence."""
@@ -122,7 +103,7 @@ class Child:
         self.doing = doing
         self.asked = True
         self.started = time.monotonic()
-        self.end.settimeout(max(self.left, 0.001))
+        self.channel.settimeout(max(self.left, 0.001))
         files: list[str] = []
         opened: list[int] = []
         try:
@@ -136,7 +117,7 @@ class Child:
                     part = slice(at, at + MOST_DESCRIPTORS)
                     last = at + MOST_DESCRIPTORS >= len(files)
                     message = {"do": what, **request} if last else {"do": "take"}
-                    send(self.end, {**message, "given": files[part]}, opened[part])
+                    send(self.channel, {**message, "given": files[part]}, opened[part])
         except TimeoutError:
             self._late()
         finally:
@@ -174,13 +155,13 @@ class Child:
         left = until - time.monotonic()
         ready: list[Any] = []
         if left > 0:
-            ready, _, _ = select.select([self.end, *self.pipes], [], [], left)
+            ready, _, _ = select.select([self.channel, *self.pipes], [], [], left)
         if not ready:
             self._late()
         self._listen(ready)
-        if self.end in ready:
+        if self.channel in ready:
             try:
-                data = self.end.recv(1 << 20, socket.MSG_DONTWAIT)
+                data = self.channel.recv(1 << 20, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except ConnectionError:
@@ -235,12 +216,15 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        return self.process.poll() is None
+        while not self.gone and select.select([self.control], [], [], 0)[0]:
+            self._hear()
+        return not self.gone and self.ended is None
 
     @property
     def pid(self) -> int:
         """The process that runs the program, as the parent sees it; 0 where it cannot."""
-        first = tree.children(self.process.pid)
+        supervisor = self.server.pid(self.place)
+        first = tree.children(supervisor) if supervisor else []
         found = tree.children(first[0]) if first else []
         return found[0] if found else 0
 
@@ -251,47 +235,57 @@ class Child:
     def go(self) -> None:
         self._tell("SIGCONT")
 
+    def end(self) -> None:
+        """Tell the child and all that it started to end; :meth:`close` waits for it."""
+        if not self.closed:
+            with contextlib.suppress(OSError):
+                send(self.control, {"do": "end"})
+
     def close(self) -> None:
         """End the child and all that it started."""
-        if self.process.returncode is not None:
+        if self.closed:
             return
-        with contextlib.suppress(OSError):
-            send(self.control, {"do": "end"})
-        for end in (self.end, self.control):
-            end.close()
+        self.end()
+        self.closed = True
+        self.channel.close()
+        self.control.settimeout(ENDING)
         try:
-            self.process.wait(ENDING)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            while not self.gone:
+                self._hear()
+        except TimeoutError:
+            self.server.kill(self.place)
+        self.control.close()
         for pipe in list(self.pipes):
             self._mute(pipe)
+        if self.owns_server:
+            self.server.close()
 
     def _tell(self, signal_name: str) -> None:
         """Have a signal sent to all that lives in the jail, and wait until it was."""
         self.control.settimeout(ENDING)
         with contextlib.suppress(OSError):
             send(self.control, {"do": signal_name})
-            self._hear("done")
+            while not self.gone and "done" not in self._hear():
+                pass
 
-    def _hear(self, wanted: str) -> None:
-        """Take messages of the jail's first process up to one that has ``wanted``."""
-        while (message := receive(self.control)) is not None:
-            if "status" in message:
-                self.ended = int(message["status"]), str(message["why"])
-            if wanted in message:
-                return
+    def _hear(self) -> dict[str, Any]:
+        """The next message of the jail's first process; none where all of the jail is gone."""
+        message = receive(self.control)
+        if message is None:
+            self.gone = True
+            return {}
+        if "status" in message:
+            self.ended = int(message["status"]), str(message["why"])
+        return message
 
     def _ended(self) -> str:
         """How the process ended, in words."""
         self.control.settimeout(5)
+        with contextlib.suppress(OSError):
+            while self.ended is None and not self.gone:
+                self._hear()
         if self.ended is None:
-            with contextlib.suppress(OSError):
-                self._hear("status")
-        if self.ended is None:
-            if not self.alive:
-                return "gone with its jail"
-            return "it closed its channel"
+            return "gone with its jail" if self.gone else "it closed its channel"
         status, why = self.ended
         code = os.waitstatus_to_exitcode(status)
         if why:
@@ -334,18 +328,3 @@ def _files(request: Any, write: bool) -> Iterator[tuple[str, bool]]:
     elif isinstance(request, list | tuple):
         for value in request:
             yield from _files(value, write)
-
-
-def _home() -> str:
-    return str(Path(tilefoundry.__file__).parents[1])
-
-
-def _environment(temporary: Path, home: Path) -> dict[str, str]:
-    """What was compiled is used from the caller's cache, but nothing is added to it."""
-    from tilefoundry.build.cache import READ_ONLY, root
-
-    kept = {k: v for k, v in os.environ.items() if k in KEPT or k.startswith(KEPT_LEADS)}
-    documents = os.environ.get("TILEFOUNDRY_HOME") or os.path.expanduser("~/.tilefoundry")
-    return {**kept, "HOME": str(home), "USER": "candidate", "LOGNAME": "candidate",
-            "TMPDIR": str(temporary), "TILEFOUNDRY_HOME": documents,
-            "TILEFOUNDRY_CACHE": str(home / "cache"), READ_ONLY: str(root())}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,8 @@ class Report:
     versions: Mapping[str, str]
     seed: int
     sources: Mapping[str, str]
+    program: str
+    """The text of the HIR as it was judged, whatever its file did to make it."""
     artefacts: Mapping[str, str]
     isolation: Mapping[str, str]
     manners: Mapping[str, object]
@@ -174,6 +177,10 @@ class Report:
             "request": dict(self.request),
             "versions": dict(self.versions),
             "sources": dict(self.sources),
+            "program": {
+                "sha256": hashlib.sha256(self.program.encode()).hexdigest(),
+                "text": self.program,
+            },
             "artefacts": dict(self.artefacts),
             "isolation": dict(self.isolation),
             "manners": dict(self.manners),

@@ -66,6 +66,7 @@ class Runner:
         folder: Path,
     ) -> None:
         self.child = child
+        self.who = f"the {child.role}"
         self.signature = signature
         self.device = device
         self.folder = folder / f"{child.role}.runs"
@@ -138,14 +139,15 @@ class Runner:
         """Refuse outputs of another number, element type or shape than the function's."""
         declared = self.signature.outputs
         if len(found) != len(declared):
-            refuse("check-output-form", None, output="the result", found=f"{len(found)} tensors",
-                   expected=f"{len(declared)} tensors")  # fmt: skip
+            refuse("check-output-form", None, who=self.who, output="the result",
+                   found=f"{len(found)} tensors", expected=f"{len(declared)} tensors")  # fmt: skip
         for want, got in zip(declared, found, strict=True):
             shape = want.shape(dims)
             if (got.dtype, got.shape) != (want.dtype, shape):
                 refuse(
                     "check-output-form",
                     None,
+                    who=self.who,
                     output=want.name,
                     found=f"a tensor of {got.dtype} {spell(got.shape)}",
                     expected=f"a tensor of {want.dtype} {spell(shape)}",
@@ -161,7 +163,7 @@ class Runner:
         changed = [name for name in self.weights.places if before.get(name) != after.get(name)]
         if changed:
             names = ", ".join(f"weight {name}" for name in changed)
-            refuse("check-inputs-mutated", None, names=names)
+            refuse("check-inputs-mutated", None, who=self.who, names=names)
         self.weights.hold()
 
     def hold_form(self, answer: Mapping[str, Any], inputs: Sequence[str]) -> None:
@@ -172,11 +174,17 @@ class Runner:
         try:
             if "form" in answer:
                 n, found = answer["form"]
-                refuse("check-output-form", None, output=_named(outputs, n), found=str(found),
-                       expected="a plain torch tensor")  # fmt: skip
+                refuse("check-output-form", None, who=self.who, output=_named(outputs, n),
+                       found=str(found), expected="a plain torch tensor")  # fmt: skip
             if "alias" in answer:
                 n, at = answer["alias"]
-                refuse("check-output-alias", None, output=_named(outputs, n), input=names[at])
+                refuse(
+                    "check-output-alias",
+                    None,
+                    who=self.who,
+                    output=_named(outputs, n),
+                    input=names[at],
+                )
             if "library" in answer:
                 refuse("check-library-called", None, what=str(answer["library"]))
         except (TypeError, ValueError, IndexError):
@@ -244,9 +252,19 @@ class Runner:
                 changed[name] = what
         around = [name for name, what in changed.items() if what == "guard"]
         if around:
-            refuse("check-outside-written", None, names=", ".join(f"input {n}" for n in around))
+            refuse(
+                "check-outside-written",
+                None,
+                who=self.who,
+                names=", ".join(f"input {n}" for n in around),
+            )
         if changed:
-            refuse("check-inputs-mutated", None, names=", ".join(f"input {n}" for n in changed))
+            refuse(
+                "check-inputs-mutated",
+                None,
+                who=self.who,
+                names=", ".join(f"input {n}" for n in changed),
+            )
 
     def _hold_results(
         self,
@@ -286,8 +304,8 @@ class Runner:
             self.child.died("it sent other outputs when it was asked once more")
         for n, (a, b) in enumerate(zip(before, after, strict=True)):
             if not np.array_equal(np.asarray(a.view), np.asarray(b.view)):
-                refuse("check-output-unsettled", None, output=_named(outputs, n), when=when,
-                       fix=fix)  # fmt: skip
+                refuse("check-output-unsettled", None, who=self.who, output=_named(outputs, n),
+                       when=when, fix=fix)  # fmt: skip
 
 
 def _named(outputs: Sequence[str], n: int) -> str:

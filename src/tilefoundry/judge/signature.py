@@ -69,9 +69,8 @@ class Open:
 
 @dataclass(frozen=True)
 class Signature:
-    """A function: where it stands, and its tensors."""
+    """A function and its tensors."""
 
-    file: str
     module: str
     func: str
     inputs: tuple[Declared, ...]
@@ -88,12 +87,12 @@ class Signature:
         return f"{self.module}.{self.func}"
 
     @classmethod
-    def read(cls, record: Mapping[str, Any]) -> Signature:
-        """The record of a child; :class:`Malformed` where it has another form."""
+    def read(cls, record: Mapping[str, Any], module: str) -> Signature:
+        """The record of a child, of a function of the class ``module``; :class:`Malformed`
+        where it has another form."""
         try:
             return cls(
-                str(record["file"]),
-                str(record["module"]),
+                module,
                 str(record["func"]),
                 tuple(map(_declared, record["inputs"])),
                 tuple(map(_declared, record["outputs"])),
@@ -150,9 +149,7 @@ def _declared(record: Mapping[str, Any]) -> Declared:
     return Declared(str(record["name"]), DTYPES[record["dtype"]], extents, record.get("index"))
 
 
-def describe(
-    module: Module, func: str, cls: type, weights: Mapping[str, TensorType]
-) -> dict[str, Any]:
+def describe(module: Module, func: str, weights: Mapping[str, TensorType]) -> dict[str, Any]:
     """The record of one function, as a child sends it."""
     found = module.funcs[func]
     places = dict(_index_extents(module, found, set()))
@@ -166,8 +163,6 @@ def describe(
         f"output[{n}]" for n in range(len(results))
     ]  # fmt: skip
     return {
-        "file": source_of(cls),
-        "module": cls.__qualname__,
         "func": func,
         "inputs": inputs,
         "outputs": [_record(n, r) for n, r in zip(names, results, strict=True)],

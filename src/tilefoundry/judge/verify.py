@@ -95,6 +95,7 @@ def differences(reported: Mapping[str, Any], found: Mapping[str, Any]) -> list[D
 
     for key in ("verdict", "function", "candidate", "target", "device", "predicates", "libraries"):
         hold(key, reported[key], found[key])
+    hold("program", reported["program"]["sha256"], found["program"]["sha256"])
     for key in ("sources", "reference", "weights", "manners"):
         for name in sorted({*reported[key], *found[key]}):
             hold(f"{key} {name}", reported[key].get(name), found[key].get(name))

@@ -35,7 +35,7 @@ class Weights:
     def hold(self) -> None:
         """Refuse files of weights that no longer hold what they held."""
         if self.places and _sha256(self.places) != self.sha256:
-            refuse("check-inputs-mutated", None, names="the files of the weights")
+            refuse("check-inputs-mutated", None, who="someone", names="the files of the weights")
 
     def record(self) -> dict[str, object]:
         if not self.origin:

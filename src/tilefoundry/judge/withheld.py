@@ -135,14 +135,21 @@ class _Absent(MetaPathFinder):
         raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
 
 
-def recorder() -> Recorder:
-    """Withhold numpy, which torch goes on without; then record what torch is asked."""
-    absent = _Absent()
-    sys.meta_path.insert(0, absent)
+def absent() -> None:
+    """Withhold numpy for good, and import torch, which goes on without it."""
+    if any(isinstance(finder, _Absent) for finder in sys.meta_path):
+        return
+    finder = _Absent()
+    sys.meta_path.insert(0, finder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
 
         torch.empty(1)[0]  # torch looks for numpy once, at the first index
-    absent.homes = (str(Path(torch.__file__).parents[1]), sys.base_prefix)
+    finder.homes = (str(Path(torch.__file__).parents[1]), sys.base_prefix)
+
+
+def recorder() -> Recorder:
+    """Withhold numpy; then record what torch is asked."""
+    absent()
     return Recorder()

@@ -19,20 +19,27 @@ from tilefoundry.lang.source import SourceFile, read_source, remember
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """What SOURCE names: the executed file, the selected class, its module and function
-    (empty if SOURCE names none and the module's entry is none of several).
+class Selected:
+    """A parsed module, the file that declares it, and one of its functions (empty if none is
+    named and the module's entry is none of several)."""
+
+    file: str
+    module: Module
+    func: str
+    is_twin: bool = False
+    """Whether the file selects a runtime twin of the module."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loaded(Selected):
+    """What SOURCE names: the executed file and the selected class with its module.
 
     ``module`` is the parsed module (for a runtime twin, of the module it implements).
     """
 
-    file: str
     text: str
     python: types.ModuleType
     cls: type
-    module: Module
-    func: str
-    is_twin: bool
 
 
 def load_source(
@@ -51,7 +58,7 @@ def load_source(
     if not func:
         only = next(iter(module.funcs)) if len(module.funcs) == 1 else ""
         func = module.entry if module.entry in module.funcs else only
-    return Loaded(path, text, python, cls, module, func, twin is not None)
+    return Loaded(path, module, func, twin is not None, text=text, python=python, cls=cls)
 
 
 def execute(

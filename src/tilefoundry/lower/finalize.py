@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilefoundry.analyze.report import MEMORY, analyze
 from tilefoundry.diag import Diag
-from tilefoundry.lang.load import Loaded
+from tilefoundry.lang.load import Selected
 from tilefoundry.lower import banks, drains, lower
 from tilefoundry.tir.program import PrimFunc, Program
 
@@ -18,7 +18,7 @@ HEAD = ("peak", "reuse", "units")
 """Families of the memory report that stand in the head of the TIR."""
 
 
-def finalize(loaded: Loaded) -> tuple[Program, list[Diag]]:
+def finalize(loaded: Selected) -> tuple[Program, list[Diag]]:
     """The lowered program, its kernels verified, and the findings of its memory analysis.
 
     Capacity alone refuses nothing here: the finding is an error in the head. Everything

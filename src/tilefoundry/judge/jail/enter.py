@@ -1,11 +1,11 @@
-"""The processes of a jail, from the first to the child: ``main`` is where they begin.
+"""The processes of a jail, from the first to the child: ``supervise`` is where they begin.
 
-    command ── supervisor ── first (pid 1) ── child (pid 2)
+    fork server ── supervisor ── first (pid 1) ── child (pid 2)
 
-The supervisor keeps the command's rights, has no other task than to wait, and removes what the
-command leaves behind if it is killed. The first process sees to the child: it stops, continues
-and ends all that lives in the namespace, where nothing can be hidden from it, and tells how the
-child ended. Where there are no namespaces, it adopts what its descendants leave behind instead.
+The supervisor keeps the command's rights, and has no other task than to wait. The first process
+sees to the child: it stops, continues and ends all that lives in the namespace, where nothing
+can be hidden from it, and tells how the child ended. Where there are no namespaces, it adopts
+what its descendants leave behind instead.
 Each protection is tried; the record says which hold, and why the others do not.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -33,13 +32,10 @@ LINUX = sys.platform == "linux"
 Record = dict[str, str]
 
 
-def main() -> None:
-    """``ARGV: home, the child's socket, the socket to the command, stdout, stderr``."""
-    numbers = [int(word) for word in sys.argv[2:]]
+def supervise(asked: dict[str, Any], numbers: list[int]) -> NoReturn:
+    """Start a jail and wait for its end; ``numbers`` are the child's socket, that to the
+    command, stdout and stderr. The second stays open as long as anything of the jail lives."""
     control = socket.socket(fileno=numbers[1])
-    asked = receive(control)
-    if asked is None:
-        os._exit(0)
     record: Record = {}
     separate = LINUX and _attempt(record, "processes", "namespace", _process_namespace)
     asked["separate"] = separate
@@ -48,20 +44,16 @@ def main() -> None:
     if LINUX:
         with contextlib.suppress(OSError):
             system.prctl(system.SET_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not (first := os.fork()):
         try:
             _first(asked, record, control, numbers)
         finally:
             os._exit(70)
     for number in numbers:
-        os.close(number)
-    control.detach()
+        if number != control.fileno():
+            os.close(number)
     _wait_for(first)
     _end_all(os.getpid())
-    if os.getppid() != asked["command"]:  # it was killed: nobody else removes its folder
-        _remove(asked["folder"])
     os._exit(0)
 
 
@@ -136,13 +128,6 @@ def _wait_for(pid: int) -> int:
             return 0
         if ended == pid:
             return status
-
-
-def _remove(folder: str) -> None:
-    until = time.monotonic() + ENDING_SECONDS
-    while os.path.isdir(folder) and time.monotonic() < until:
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.01)
 
 
 # ---- the first process
@@ -378,7 +363,7 @@ def _give_up(asked: dict[str, Any], record: Record) -> None:
     _attempt(record, "landlock", "read-only files, no signals outside",
              lambda: landlock.restrict(hidden, writable))  # fmt: skip
     spared = [] if asked["separate"] else [
-        asked["command"], asked["group"], asked["supervisor"], asked["first"]
+        asked["command"], asked["group"], asked["server"], asked["supervisor"], asked["first"]
     ]  # fmt: skip
     if _attempt(record, "calls", "filtered", lambda: seccomp.install(spared)) and record[
         "network"
@@ -394,7 +379,3 @@ def _become(user: int, groups: list[int], kept: int) -> None:
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     system.hold_capabilities(kept)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
-from tilefoundry.judge import artefacts, check
+from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, sha256
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
@@ -33,10 +33,12 @@ from tilefoundry.judge.measure.report import Report, Side
 from tilefoundry.judge.measure.request import Request
 from tilefoundry.judge.measure.statistics import ratios, spread
 from tilefoundry.judge.predicates import compare
-from tilefoundry.judge.process import KEPT, Child, Role
+from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.request import judged_outputs, named_files
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.screen import Draw, hold_predicates
+from tilefoundry.judge.server import KEPT
+from tilefoundry.judge.session import Session as Base
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
@@ -73,7 +75,7 @@ def processors(threads: int) -> list[int]:
     return there[:threads]
 
 
-class Session(check.Session):
+class Session(Base):
     """One measurement under way."""
 
     def __init__(self, request: Request, folder: Path, cpus: Sequence[int]) -> None:
@@ -83,6 +85,7 @@ class Session(check.Session):
         self.process = 0
         self.wanted: list[list[RawTensor]] = []
         self.expression = ""
+        self.hir: About
         self.held_to: dict[str, str] = {}
         self.worst: dict[tuple[str, str, str], tuple[float, Predicate]] = {}
         self.picks = secrets.SystemRandom()
@@ -101,17 +104,20 @@ class Session(check.Session):
         if asked.device != "cpu":  # where processors are not what is measured
             early = self._start("reference")
             early.begin("warm", "starting torch")
-        first = self._player("candidate", early)
-        self._load(first.child, asked.path, asked.selector, "" if asked.evaluated else "timed")
         given = self._read_files()
-        about = About.read(first.child.finish())
-        self.sources.setdefault(about.file, sha256(about.file))
+        form = "" if asked.evaluated else "timed"
+        first, about = self._opened_player("candidate", asked.path, asked.selector, form, early)
         first.child.stop()
+        self.hir = about
+        if about.twin:
+            author = self._start("reference")
+            self.hir = self._hir(author, about)
+            author.close()
         reference = early or self._start("reference")
         reference.go()
-        self._load(reference, about.file, f"{about.module}.{about.func}")
-        reference.finish()
-        signature = Signature.read(reference.ask("describe", "describing its function"))
+        self._give(reference, self.hir)
+        described = reference.ask("describe", "describing its function")
+        signature = Signature.read(described, self.hir.module)
         judged = self._judged(signature)
         weights = gather_weights(asked.weights, signature, self.seed, self.folder)
         files = None if asked.files is None else named_files(asked.files, signature)
@@ -139,24 +145,22 @@ class Session(check.Session):
         said: dict[str, Any] = {}
         for number in range(asked.processes):
             self._folder()
-            candidate = first if number == 0 else self._player("candidate")
+            candidate = first
             if number:
-                form = "" if asked.evaluated else "timed"
-                self._load(candidate.child, asked.path, asked.selector, form)
-                candidate.child.finish()
+                candidate, _ = self._opened_player("candidate", asked.path, asked.selector, form)
             else:
                 candidate.child.go()
             players = [candidate]
             self._ready(candidate, signature, weights, dims, judged, draws)
             if asked.against is not None:
-                rival = self._rival(about, signature, weights, dims, judged, draws)
+                rival = self._rival(signature, weights, dims, judged, draws)
                 players.append(rival)
             self._time(players, number, draws)
             every.append(players)
             self._verify(players, known, dims, judged)
             for player in players:
                 player.hold_clocks(self.asked.threads)
-            self._hold_artefacts(candidate, about.kernel)
+            self._hold_artefacts(candidate, not about.twin and not asked.evaluated)
             if number == 0:
                 said = self._libraries(players)
             for player in players:
@@ -197,6 +201,19 @@ class Session(check.Session):
         if device != "cpu":
             return DevicePlayer(role, self._start(role), threads, device, read)
         return Player(role, self._start(role), self.cpus, threads, self.evict)
+
+    def _opened_player(
+        self, role: Role, path: str, selector: str | None, form: str, beside: Child | None = None
+    ) -> tuple[Player, About]:
+        """A side's process that holds its program, and what that is."""
+        made: list[Player] = []
+
+        def start() -> Child:
+            made.append(self._player(role, beside))
+            return made[-1].child
+
+        about = self._opened(start, path, selector, form)
+        return made[-1], about
 
     def _ready(
         self,
@@ -240,9 +257,14 @@ class Session(check.Session):
         elif stated is not None:
             evaluator.stop()
             self._folder()
-            child = self._start("reference")
-            self._load(child, stated.path, stated.selector)
-            child.finish()
+            made: list[Child] = []
+
+            def start() -> Child:
+                made.append(self._start("reference"))
+                return made[-1]
+
+            self._opened(start, stated.path, stated.selector)
+            child = made[-1]
             self.held_to = {"kind": "source", "source": stated.text}
         else:
             self.held_to = {
@@ -254,7 +276,6 @@ class Session(check.Session):
 
     def _rival(
         self,
-        about: About,
         signature: Signature,
         weights: Weights,
         dims: Mapping[str, int],
@@ -265,9 +286,7 @@ class Session(check.Session):
         against = self.asked.against
         assert against is not None
         if not against.library:
-            player = self._player("rival")
-            self._load(player.child, against.path, against.selector, "timed")
-            player.child.finish()
+            player, _ = self._opened_player("rival", against.path, against.selector, "timed")
             self._ready(player, signature, weights, dims, judged, draws)
             self.expression = against.text
             return player
@@ -275,8 +294,7 @@ class Session(check.Session):
         named = [self.expression or against.text]
         while named:
             player = self._player("rival")
-            self._load(player.child, about.file, f"{about.module}.{about.func}")
-            player.child.finish()
+            self._give(player.child, self.hir)
             asked = {"library": against.library, "dims": dims}
             if not named[0]:
                 answer = player.child.ask("rival", "looking for a rival", expression="", **asked)
@@ -431,7 +449,7 @@ class Session(check.Session):
             versus = {data: ratios(theirs.figures[data], ours.figures[data]) for data in floors}
         held = self._held(dims, drawn, files)
         self._hold_sources()
-        form = "twin" if about.twin and not about.kernel else "kernel"
+        form = "twin" if about.twin else "kernel"
         return Report(
             source=self.request.source,
             function=f"{about.name}.{about.func}",

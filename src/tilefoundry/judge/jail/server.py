@@ -1,0 +1,127 @@
+"""The fork server: a process of our own code alone, from which the children of a command are
+forked, so that what they all import is imported once.
+
+    command ── fork server ── supervisor ── first (pid 1) ── child (pid 2)
+
+It holds nothing that a child must not have: no seed, no answer, no descriptor but its socket to
+the command. It has no thread of its own when it forks, and no device is initialised in it. A
+child has another user, another namespace and a filter of system calls (``enter``), and the
+memory of this process is closed to all but root: none can reach it, nor through it another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tilefoundry.judge.jail import enter, system
+from tilefoundry.judge.jail.enter import ENDING_SECONDS, LINUX
+from tilefoundry.judge.wire import receive, send
+
+PATIENCE = 4 * ENDING_SECONDS
+"""Seconds in which the supervisors must end once the command has gone."""
+
+
+def main() -> None:
+    """``ARGV: home, the socket to the command, the command's process, its folder``."""
+    control = socket.socket(fileno=int(sys.argv[2]))
+    command, folder = int(sys.argv[3]), sys.argv[4]
+    for what in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(what, signal.SIG_IGN)
+    if LINUX:
+        system.prctl(system.SET_DUMPABLE, 0)
+    _ours()
+    supervisors: set[int] = set()
+    given: list[int] = []
+    while (message := receive(control, given)) is not None:
+        supervisors -= _ended(supervisors)
+        match message.pop("do"):
+            case "start":
+                supervisors.add(pid := _start(message, given, control))
+                with contextlib.suppress(OSError):
+                    send(control, {"pid": pid})
+            case "import":
+                _import(**message)
+            case _ if message["pid"] in supervisors:  # what is still ours to kill
+                os.kill(message["pid"], signal.SIGKILL)
+        for number in given:
+            os.close(number)
+        given.clear()
+    until = time.monotonic() + PATIENCE
+    while supervisors and time.monotonic() < until:
+        supervisors -= _ended(supervisors)
+        time.sleep(0.002)
+    if os.getppid() != command:  # it was killed: nobody else removes its folder
+        _remove(folder)
+    os._exit(0)
+
+
+def _start(asked: dict[str, Any], given: Sequence[int], control: socket.socket) -> int:
+    """Fork a supervisor, which takes what was given with the message."""
+    if pid := os.fork():
+        return pid
+    try:
+        _supervise(asked, given, control)
+    finally:
+        os._exit(70)
+
+
+def _supervise(asked: dict[str, Any], given: Sequence[int], control: socket.socket) -> NoReturn:
+    control.close()
+    os.dup2(given[3], 2)  # what goes wrong here is among the child's words
+    if LINUX:
+        system.prctl(system.SET_DUMPABLE, 1)  # else /proc/self is root's
+    os.environ.update(asked.pop("environment"))
+    random.seed()
+    enter.supervise(asked, list(given))
+
+
+def _ours() -> None:
+    """Import what of ours every child needs, and that needs neither numpy nor torch."""
+    import tilefoundry.judge.child
+    import tilefoundry.judge.signature
+    import tilefoundry.lang.decode
+    import tilefoundry.lang.printer  # noqa: F401
+
+
+def _import(numpy: bool) -> None:
+    """Import torch, without numpy where a child may have to do without. What fails here fails
+    in the child that needs it, and is told there."""
+    with contextlib.suppress(Exception):
+        if numpy:
+            import torch  # noqa: F401
+        else:
+            from tilefoundry.judge.withheld import absent
+
+            absent()
+    gc.collect()
+    gc.freeze()  # else collections in children would copy the memory they share
+
+
+def _ended(supervisors: set[int]) -> set[int]:
+    """The supervisors that have ended, taken."""
+    found: set[int] = set()
+    for pid in supervisors:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                found.add(pid)
+    return found
+
+
+def _remove(folder: str) -> None:
+    until = time.monotonic() + ENDING_SECONDS
+    while os.path.isdir(folder) and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.01)
+
+
+__all__ = ["main"]

@@ -1,0 +1,120 @@
+"""The command's side of the fork server (``jail/server.py``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tilefoundry
+from tilefoundry.judge.wire import receive, send
+
+KEPT = frozenset(
+    [
+        *("PATH", "LANG", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+        *("CC", "CXX", "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+    ]
+)
+"""Variables that a child inherits, beside those of CUDA and the locale."""
+KEPT_LEADS = ("CUDA_", "NVIDIA_", "LC_")
+ENDING = 10.0
+"""Seconds in which a process that was told to end must be gone."""
+STARTING = 120.0
+"""Seconds in which the server must have imported what it was asked to."""
+BEGIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import tilefoundry.judge.jail.server as e; e.main()"
+)
+
+
+class Server:
+    """A process from which children are forked, in the order in which they are asked for.
+
+    ``folder`` is the judge's own; it is removed should the command be killed. ``variables`` are
+    set in the children's environment beside those that they inherit.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.control, theirs = socket.socketpair()
+        self._pids: list[int] = []
+        self._asked = 0
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-B", "-u", "-c", BEGIN, _home(), str(theirs.fileno()),
+                 str(os.getpid()), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**_environment(), **own(folder / "none", folder / "none"),
+                     **(variables or {})},
+            )  # fmt: skip
+
+    def load(self, numpy: bool = True) -> None:
+        """Have torch imported before the next child is forked; without numpy where children may
+        not compute with it."""
+        self._send({"do": "import", "numpy": numpy})
+
+    def start(self, jail: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+        """Ask for a child; the number by which :meth:`pid` knows it."""
+        self._send({"do": "start", **jail, "server": self.process.pid}, descriptors)
+        self._asked += 1
+        return self._asked - 1
+
+    def pid(self, number: int) -> int:
+        """The supervisor of a child, once it is there; 0 where it never will be."""
+        self.control.settimeout(STARTING)
+        with contextlib.suppress(OSError):
+            while len(self._pids) <= number and (message := receive(self.control)) is not None:
+                self._pids.append(int(message["pid"]))
+        return self._pids[number] if number < len(self._pids) else 0
+
+    def kill(self, number: int) -> None:
+        """End a supervisor that does not end by itself."""
+        self._send({"do": "kill", "pid": self.pid(number)})
+
+    def close(self) -> None:
+        """End it; its children must have been told to end before."""
+        if self.process.returncode is not None:
+            return
+        self.control.close()
+        try:
+            self.process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self.control.settimeout(STARTING)
+        with contextlib.suppress(OSError):  # it has ended: seen where a child is asked
+            send(self.control, message, descriptors)
+
+
+def own(temporary: Path, home: Path) -> dict[str, str]:
+    """The variables that name a child's own folders."""
+    return {"HOME": str(home), "TMPDIR": str(temporary), "TILEFOUNDRY_CACHE": str(home / "cache")}
+
+
+def documents() -> str:
+    """The user's folder of hardware that was added."""
+    return os.environ.get("TILEFOUNDRY_HOME") or os.path.expanduser("~/.tilefoundry")
+
+
+def _home() -> str:
+    return str(Path(tilefoundry.__file__).parents[1])
+
+
+def _environment() -> dict[str, str]:
+    """What was compiled is used from the caller's cache, but nothing is added to it."""
+    from tilefoundry.build.cache import READ_ONLY, root
+
+    kept = {k: v for k, v in os.environ.items() if k in KEPT or k.startswith(KEPT_LEADS)}
+    return {**kept, "USER": "candidate", "LOGNAME": "candidate", "TILEFOUNDRY_HOME": documents(),
+            READ_ONLY: str(root())}  # fmt: skip

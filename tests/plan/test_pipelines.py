@@ -190,6 +190,21 @@ def test_a_row_that_no_thread_can_hold_is_infeasible(plans):
     assert any("a consumer needs" in n and "a thread has 255" in n for n in diag.notes)
 
 
+@pytest.mark.parametrize(
+    ("source", "busy"),
+    [
+        (tutorial("grid.py"), Fraction(4352, 33 * 132)),
+        (tutorial("persistent.py"), Fraction(4352, 33 * 132)),
+        # 8 tiles are asked of 3 units of a loop: the busiest has 3, of 132 processors 3 work
+        (tutorial("persistent.py").replace("8192, 17408", "512, 512").replace("132", "3"),
+         Fraction(8, 3 * 132)),
+    ],
+)  # fmt: skip
+def test_how_long_processors_have_a_tile(source, busy, plans):
+    _, (answer,) = plans(source, 1)
+    assert {p.busy for p in answer.found.plans if p.resident == 1} == {busy}
+
+
 def test_what_the_document_does_not_state_is_said(plans):
     _, answers = plans(tutorial("grid.py"), 1)
     text = answer_text(answers, "grid.py", False)

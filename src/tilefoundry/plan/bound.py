@@ -75,24 +75,27 @@ def latency(target: Target, copies: Iterable[str]) -> Fraction | str:
 
 @dataclass(frozen=True)
 class Load:
-    """How often: steps of the loop, executions of the loop by the busiest unit, waves."""
+    """How often: steps of the loop, executions of the loop by the busiest unit and (``all``) by
+    all units together."""
 
     steps: int | None
     times: int | None
+    all: int | None = None
     reason: str = ""
 
 
-def amounts(site: Site) -> Load:
-    """Trips of the loop and of what is around it."""
+def amounts(site: Site, level: str) -> Load:
+    """Trips of the loop and of what is around it, by units of ``level``."""
     bind = Binding({})
     try:
         steps = trips(site.nest[-1:], bind).most
-        every = trips(site.nest, bind).most
+        around = trips(site.nest, bind)
+        every, whole = around.most, around.total(site.mesh.at(level))
     except Undecidable as why:
-        return Load(None, None, why.reason)
+        return Load(None, None, reason=why.reason)
     if not isinstance(steps, int) or not isinstance(every, int) or not steps:
-        return Load(None, None, f"the loop runs {steps} times")
-    return Load(steps, every // steps)
+        return Load(None, None, reason=f"the loop runs {steps} times")
+    return Load(steps, every // steps, whole // steps if isinstance(whole, int) else None)
 
 
 def read_bytes(compute: Compute, sizes: tuple[int, int]) -> int:

@@ -180,7 +180,8 @@ def _plan_lines(shown: Shown, answer: Planned, file: str) -> list[str]:
     lines.append(
         f"  takes      {near}={bytes_text(plan.bytes)} {_bytes_of(plan)} "
         f"{plan.registers.text()} launch={plan.registers.launch} {unit}s={plan.units} "
-        f"resident={plan.resident} limited_by={plan.resident_limit} waves={plan.waves}"
+        f"resident={plan.resident} limited_by={plan.resident_limit} waves={plan.waves} "
+        f"busy={_share(plan.busy)}"
     )
     lines.append(f"  in flight  {_flight(plan, target)}")
     others = _others(plan, answer.found)
@@ -193,6 +194,10 @@ def _plan_lines(shown: Shown, answer: Planned, file: str) -> list[str]:
             lines.append(f"  replace    {file}:{edit.first}-{edit.last}")
             lines += edit.lines
     return lines
+
+
+def _share(part: Fraction | None) -> str:
+    return "unknown" if part is None else f"{float(part):.1%}"
 
 
 def _completion(move: Any) -> str:
@@ -319,6 +324,7 @@ def _plan_record(number: int, plan: Plan, text: Written | Unwritable | None) -> 
         "resident": plan.resident,
         "limited_by": plan.resident_limit,
         "waves": plan.waves,
+        "busy": None if plan.busy is None else float(plan.busy),
         "in_flight_bytes": plan.in_flight,
         "latency_seconds": None if isinstance(plan.latency, str) else float(plan.latency),
         "step_seconds": float(b.step) if b.step is not None else None,

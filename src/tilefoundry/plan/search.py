@@ -70,6 +70,8 @@ class Plan:
     resident: int
     resident_limit: str
     waves: int
+    busy: Fraction | None
+    """Of the time of all processors, the share in which they have a tile."""
     in_flight: int
     latency: Fraction | str
     """Seconds of the slower load at least, or why they are not known."""
@@ -142,7 +144,7 @@ class _Search:
         dtype = self.site.loads[0].tile.dtype.name
         near = self.near.name if self.near else ""
         self.rates = rates(self.target, dtype, near)
-        self.load = amounts(self.site)
+        self.load = amounts(self.site, self.caps.level)
         plans = list(self._plans()) if near else []
         plans.sort(key=lambda p: p.order)
         self.unmet = {path: u for path, u in self.unmet.items() if path not in self.legal}
@@ -340,11 +342,14 @@ class _Search:
             self.rates, self.load, 2 * m * n * k, sum(sizes), reads, overlap, deep, known, active,
             waves, self.far_time,
         )  # fmt: skip
+        busy = None
+        if self.load.all is not None and self.load.times:
+            busy = Fraction(self.load.all, self.load.times * waves * processors * active)
         flying = sum(s for s, x in zip(sizes, pair, strict=True) if x.asynchronous)
         flying *= active * deep
         return Plan(
             self.site, compute, pair, roles, store, slots, staging, by, units, lead, bytes,
-            shares, carried, limit, waves, flying, delay, least,
+            shares, carried, limit, waves, busy, flying, delay, least,
         )  # fmt: skip
 
     # ---- asked once

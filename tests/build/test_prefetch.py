@@ -1,12 +1,16 @@
-"""What prefetch says of a product's right operand is asked for as far ahead as it says."""
+"""What prefetch says of a product's right operand is asked for as far ahead as it says, and in
+the compiled loop step by step."""
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tilefoundry.build.compiler import OPTIONS, compiler
 from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
@@ -23,6 +27,22 @@ def test_each_vector_is_asked_for_once_and_as_far_ahead_as_said(ahead):
     assert len(asked) == len(loaded) == 16  # four vectors in each of four loops
     for later, now in zip(asked, loaded, strict=True):
         assert offset(later) - offset(now) == ahead * 64  # a step is a panel's row of 64
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86 assembly")
+def test_a_step_asks_for_its_own_vectors_only(tmp_path):
+    """A core has about a dozen requests under way: those of eight steps at once would wait."""
+    source = emit(finalize(load_source(str(PROGRAM), None, {}))[0])
+    for name, text in source.files.items():
+        (tmp_path / name).write_text(text)
+    options = [x for x in OPTIONS if x != "-shared"]
+    said = [compiler()[0], *options, *source.flags, "-S", "-o", "gemm.s", "gemm.c"]
+    subprocess.run(said, cwd=tmp_path, check=True)
+    text = (tmp_path / "gemm.s").read_text()
+    seen = re.findall(r"^\t(vfmadd|prefetch)", text, re.M)
+    word = "".join("f" if x == "vfmadd" else "p" for x in seen)
+    assert word.count("p") >= 4 * 4 * 8  # four vectors, four loops, eight steps written out
+    assert "ppppp" not in word
 
 
 def offset(place: str) -> int:

@@ -5,57 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from tilefoundry.emit.c.kernel import UNROLL, Kernel
 from tilefoundry.emit.c.memory import constant
-from tilefoundry.emit.c.text import (
-    c_type,
-    narrowed,
-    number,
-    wide,
-    widened,
-)
-from tilefoundry.ir.dtype import BOOL, DType, promote
+from tilefoundry.emit.c.text import C, c_type, narrowed, number, wide, widened
+from tilefoundry.emit.language import COMPARE
+from tilefoundry.ir.dtype import BOOL, DType
 from tilefoundry.ir.expr import Dim, Expr, bounds
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.tir.program import Issue, Operand, Scalar
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-COMPARE = {
-    "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
-}  # fmt: skip
 HALVES = ("add", "sub", "mul")
 """Operations on f16 that some processors carry out as they are: in f32, rounded once, their
 results are the same bits, for 24 bits are twice 11 and 2 more."""
 PAIRED = "bf16"
 """What two vectors of are rounded to at once."""
 LOGIC = {"logical_and": "&", "logical_or": "|"}
-CALLS = frozenset([
-    "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
-    "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
-])  # fmt: skip
-"""Operations that are functions of the same name in the header."""
-SPELLED = {"mod": "remainder", "round": "rint"}
-
-
-def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:
-    """``op`` on vectors computed as ``have``; None for an operation that has no words."""
-    if op in INFIX:
-        return f"{args[0]} {INFIX[op]} {args[1]}"
-    if op == "neg":
-        return f"-{args[0]}"
-    if op == "square":
-        return f"{args[0]} * {args[0]}"
-    if op == "relu":
-        return f"tf_maximum_{have}({args[0]}, tf_splat_{have}(0))"
-    if op == "gelu":
-        word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
-        return f"tf_{word}_{have}({args[0]})"
-    if op in CALLS or op in SPELLED:
-        return f"tf_{SPELLED.get(op, op)}_{have}({', '.join(args)})"
-    return None
 
 
 def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
@@ -104,9 +68,6 @@ def computed(
         return _wider(widened(k.value(reads[0], at), source), wide(source), result)
     if op == "clamp":
         return _clamp(k, issue, at)
-    dtype = reads[0].dtype
-    for other in reads[1:]:
-        dtype = promote(dtype, other.dtype) or result
     if op in LOGIC or op == "logical_not":
         truth = [narrowed(widened(k.value(r, at), r.dtype), wide(r.dtype), BOOL) for r in reads]
         text = f"{truth[0]} ^ 1" if op == "logical_not" else (
@@ -115,13 +76,11 @@ def computed(
         return text, "b8"
     if op in HALVES and all(x.name == "f16" for x in (result, *(r.dtype for r in reads))):
         return f"tf_{op}_f16({', '.join(k.value(r, at) for r in reads)})", as_stored
-    have = wide(dtype)
-    if op == "div" and not dtype.is_float:
-        have = "f32"
+    have = C.operands(op, [r.dtype for r in reads], result)
     args = [argument(k, r, at, have) for r in reads]
     if op in COMPARE:
         return f"tf_to(b8, {args[0]} {COMPARE[op]} {args[1]}) & 1", as_stored
-    text = expression(op, args, have, issue.attrs)
+    text = C.expression(op, args, have, issue.attrs)
     if text is None:
         k.form(issue, f"tf.{op}", "C for CPUs has no words for it", "use another operation")
         raise AssertionError

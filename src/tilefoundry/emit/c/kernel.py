@@ -18,6 +18,7 @@ from tilefoundry.emit.c import memory
 from tilefoundry.emit.c.files import RegisterFile, opened
 from tilefoundry.emit.c.held import Segment, count, digits_of, held, register, segments
 from tilefoundry.emit.c.text import c_dim, c_type
+from tilefoundry.emit.language import Statements
 from tilefoundry.emit.registry import Emitter
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import (
@@ -34,7 +35,6 @@ from tilefoundry.ir.expr import (
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import Digit
 from tilefoundry.tir.program import (
-    Advance,
     Buffer,
     For,
     Issue,
@@ -44,7 +44,6 @@ from tilefoundry.tir.program import (
     Stmt,
     Sync,
     View,
-    When,
     With,
     walk,
 )
@@ -69,7 +68,7 @@ class Domain:
         return prod(s.extent for s in self.segments)
 
 
-class Kernel:
+class Kernel(Statements):
     """The C function ``<name>_core`` that one core executes."""
 
     def __init__(
@@ -180,23 +179,9 @@ class Kernel:
 
     def body(self, stmts: tuple[Stmt, ...], mesh: Mesh) -> None:
         for stmt in stmts:
-            with self.out.at(getattr(stmt, "span", None)):
-                match stmt:
-                    case With():
-                        self._with(stmt, mesh)
-                    case For():
-                        self._for(stmt, mesh)
-                    case When():
-                        with self.out.block(f"if ({self.dim(stmt.test)} > 0)"):
-                            self.body(stmt.body, mesh)
-                    case Advance():
-                        self.out.line(f"{self.names[stmt.counter]} += {self.dim(stmt.by)};")
-                    case Sync():
-                        self._sync(stmt)
-                    case Issue():
-                        self._issue(stmt, mesh)
+            self.statement(stmt, mesh)
 
-    def _with(self, stmt: With, mesh: Mesh) -> None:
+    def scope(self, stmt: With, mesh: Mesh) -> None:
         lanes = stmt.mesh.at(self.level)
         if lanes and sorted(stmt.mesh.units(self.level)) != list(range(self.lanes)):
             self.form(stmt, "a part of the lanes", "one vector holds all lanes",
@@ -242,7 +227,7 @@ class Kernel:
             self.out.line(f"const long {name} = {at if whole else f'({at}) % {axis.extent}'};")
             self.out.line(f"(void){name};")
 
-    def _for(self, stmt: For, mesh: Mesh) -> None:
+    def counted(self, stmt: For, mesh: Mesh) -> None:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)
         if stmt.unroll:
             self.out.line("#pragma GCC unroll 16")
@@ -250,14 +235,14 @@ class Kernel:
         with self.out.block(f"for (long {name} = {start}; {name} < {stop}; {name} += {step})"):
             self.body(stmt.body, mesh)
 
-    def _sync(self, stmt: Sync) -> None:
+    def sync(self, stmt: Sync, mesh: Mesh) -> None:
         if stmt.kind in ("grid", "cluster"):
             self.settle()
             self.out.line("#pragma omp barrier")
         elif stmt.kind not in ORDERED_BY_ITSELF:
             self.form(stmt, f"T.{stmt.kind}", "cores have no such engine", "let a core copy")
 
-    def _issue(self, stmt: Issue, mesh: Mesh) -> None:
+    def issue(self, stmt: Issue, mesh: Mesh) -> None:
         write = self.writer(stmt)
         if stmt.span is not None:
             text = self.sources.get(stmt.span.file, [])

@@ -10,37 +10,14 @@ from contextlib import ExitStack
 
 from tilefoundry.emit.c.held import count, register
 from tilefoundry.emit.c.kernel import UNROLL, Domain, Kernel
-from tilefoundry.emit.c.text import narrowed, wide, widened
-from tilefoundry.ir.dtype import BOOL, DType
+from tilefoundry.emit.c.text import C, narrowed, wide, widened
+from tilefoundry.ir.dtype import BOOL
 from tilefoundry.ir.expr import Dim, Sym, substitute
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.program import Issue, View
 
 WAYS = 4
 START = {"sum": "0", "mean": "0", "prod": "1", "any": "0", "all": "1", "abs_max": "0"}
-
-
-def joined(kind: str, have: str, a: str, b: str) -> str:
-    """Two terms as one."""
-    match kind:
-        case "sum" | "mean":
-            return f"{a} + {b}"
-        case "prod":
-            return f"{a} * {b}"
-        case "any":
-            return f"{a} | {b}"
-        case "all":
-            return f"{a} & {b}"
-    return f"tf_{'minimum' if kind == 'min' else 'maximum'}_{have}({a}, {b})"
-
-
-def accumulator(kind: str, source: DType, result: DType) -> str:
-    """The type that terms are combined in."""
-    if kind in ("any", "all"):
-        return "b8"
-    if kind in ("sum", "mean", "prod") and not source.is_float:
-        return wide(result)
-    return wide(source)
 
 
 def term(k: Kernel, kind: str, view: View, at: tuple[Dim, ...], have: str) -> str:
@@ -69,7 +46,7 @@ def _local(k: Kernel, issue: Issue) -> None:
     kind = str(issue.attrs.get("kind", "sum"))
     gone = {a % len(source.shape) for a in issue.attrs["axes"]}
     keep = len(write.shape) == len(source.shape)
-    have = accumulator(kind, source.dtype, write.dtype)
+    have = C.accumulator(kind, source.dtype, write.dtype)
     domain = k.domain(source)
     outer, inner = _split(domain, gone)
     terms = 1
@@ -114,7 +91,7 @@ def _tree(k: Kernel, kind: str, source: View, inside: Domain, have: str) -> str:
     level = [term(k, kind, source, at, have) for at in k.each(inside)]
     while len(level) > 1:
         pairs = [
-            joined(kind, have, *level[n : n + 2]) if n + 1 < len(level) else level[n]
+            C.joined(kind, *level[n : n + 2], have) if n + 1 < len(level) else level[n]
             for n in range(0, len(level), 2)
         ]
         level = [p if p.startswith("tf_") or len(pairs) == 1 else f"({p})" for p in pairs]
@@ -140,12 +117,12 @@ def _loops(k: Kernel, kind: str, source: View, inside: Domain, have: str) -> str
         for way in range(ways):
             env: dict[Sym, Dim] = {inside.vars[-1]: inside.vars[-1].expr() + way} if way else {}
             at = tuple(substitute(x, env) for x in inside.at)
-            more = joined(kind, have, f"{name}[{way}]", term(k, kind, source, at, have))
+            more = C.joined(kind, f"{name}[{way}]", term(k, kind, source, at, have), have)
             k.out.line(f"{name}[{way}] = {more};")
     total = [f"{name}[{n}]" for n in range(ways)]
     while len(total) > 1:
         total = [
-            f"({joined(kind, have, a, b)})" for a, b in zip(total[::2], total[1::2], strict=True)
+            f"({C.joined(kind, a, b, have)})" for a, b in zip(total[::2], total[1::2], strict=True)
         ]
     return total[0]
 
@@ -157,7 +134,7 @@ def _combine(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     kind = str(issue.attrs.get("kind", "sum"))
     kind = "max" if kind == "abs_max" else kind
     over: tuple[Axis, ...] = issue.attrs["over"]
-    have = accumulator(kind, source.dtype, write.dtype)
+    have = C.accumulator(kind, source.dtype, write.dtype)
     lanes = [a for a in over if a.level == k.level and a.extent > 1]
     cores = [a for a in over if a.level != k.level and a.extent > 1]
     domain = k.domain(write)
@@ -190,7 +167,7 @@ def _exchange(k: Kernel, kind: str, have: str, axis: Axis) -> None:
             for lane in range(k.lanes)
         ]  # fmt: skip
         other = f"__builtin_shuffle(all, ({bits}v){{{', '.join(map(str, order))}}})"
-        k.out.line(f"all = {joined(kind, have, 'all', other)};")
+        k.out.line(f"all = {C.joined(kind, 'all', other, have)};")
         step //= 2
 
 
@@ -219,7 +196,7 @@ def _collect(
     k.out.line(f"{have}v all = tf_load_{have}({_place(k, issue, write, at, have, first)});")
     for offset in offsets[1:]:
         place = _place(k, issue, write, at, have, f"{first} + {offset}")
-        k.out.line(f"all = {joined(kind, have, 'all', f'tf_load_{have}({place})')};")
+        k.out.line(f"all = {C.joined(kind, 'all', f'tf_load_{have}({place})', have)};")
     k.put(write, at, narrowed("all", have, write.dtype))
 
 

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable
 
+from tilefoundry.emit.language import Language
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
 
@@ -124,3 +125,11 @@ def narrowed(text: str, have: str, dtype: DType) -> str:
         text = f"tf_to({want}, {text})"
     name = c_type(dtype)
     return text if name == want else f"tf_f32_to_{name}({text})"
+
+
+C = Language(
+    lambda name, have, args: f"tf_{name}_{have}({', '.join(args)})",
+    lambda have: f"tf_splat_{have}(0)",
+    wide, truth="b8", either="|", both="&",
+)  # fmt: skip
+"""Of vectors of lanes."""

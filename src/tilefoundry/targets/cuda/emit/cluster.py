@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilefoundry.targets.cuda.emit.index import At, each
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.memory import Access
-from tilefoundry.targets.cuda.emit.operands import accumulator, assign, joined
-from tilefoundry.targets.cuda.emit.text import C_TYPES, converted, wide
+from tilefoundry.targets.cuda.emit.operands import assign
+from tilefoundry.targets.cuda.emit.text import C_TYPES, CUDA, converted, wide
 from tilefoundry.tir.program import Issue, View, reach
 
 
@@ -17,7 +17,7 @@ def combine(k: Kernel, issue: Issue) -> None:
     write = issue.writes[0]
     kind = str(issue.attrs.get("kind", "sum"))
     kind = "max" if kind == "abs_max" else kind
-    have = accumulator(kind, source.dtype, write.dtype)
+    have = CUDA.accumulator(kind, source.dtype, write.dtype)
     domain = k.held(write)
     word, count = C_TYPES[have], domain.size
     terms = k.out.name("terms")
@@ -51,7 +51,7 @@ def _add(
 
     def one(at: At, turns: range, text: str) -> None:
         mine = f"{terms}[{at.of(turns)}]"
-        k.out.line(f"{mine} = {text if start else joined(kind, mine, text)};")
+        k.out.line(f"{mine} = {text if start else CUDA.joined(kind, mine, text)};")
 
     plain = source.dtype.bits == 32 and wide(source.dtype) == have and have in ("f32", "i32")
     width = access.width(range(count), 1) if plain else 0

@@ -6,51 +6,20 @@ products and extremes of two 16-bit floats as packed instructions, which give th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tilefoundry.ir.dtype import promote
+from tilefoundry.emit.language import COMPARE
 from tilefoundry.ir.expr import Expr
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.targets.cuda.emit.held import count
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, most, reader
-from tilefoundry.targets.cuda.emit.text import converted, literal, wide
+from tilefoundry.targets.cuda.emit.text import CUDA, converted, literal, wide
 from tilefoundry.tir.program import Issue, View
 
-INFIX = {"add": "+", "sub": "-", "mul": "*"}
-COMPARE = {
-    "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
-}  # fmt: skip
 LOGIC = {"logical_and": "&&", "logical_or": "||"}
-CALLS = frozenset([
-    "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
-    "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
-])  # fmt: skip
-SPELLED = {"mod": "remainder", "round": "rint"}
 PACKED = ("add", "sub", "mul", "minimum", "maximum")
-
-
-def expression(op: str, args: list[str], have: str, attrs: Mapping[str, Any]) -> str | None:
-    """``op`` on values computed as ``have``; None for an operation that has no words."""
-    if op in INFIX:
-        return f"{args[0]} {INFIX[op]} {args[1]}"
-    if op == "div":
-        return f"tf_divide({args[0]}, {args[1]})"
-    if op == "neg":
-        return f"-({args[0]})"
-    if op == "square":
-        return f"{args[0]} * {args[0]}"
-    if op == "relu":
-        zero = {"f32": "0.0f", "f64": "0.0", "i64": "0LL"}.get(have, "0")
-        return f"tf_maximum({args[0]}, {zero})"
-    if op == "gelu":
-        word = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
-        return f"tf_{word}({args[0]})"
-    if op in CALLS or op in SPELLED:
-        return f"tf_{SPELLED.get(op, op)}({', '.join(args)})"
-    return None
 
 
 def emit_elementwise(k: Kernel, issue: Issue, mesh: Mesh) -> None:
@@ -97,22 +66,17 @@ def _computed(
         return f"({test} ? {sides[0]} : {sides[1]})", have
     if op == "clamp":
         return _clamp(issue, readers[0], at, turns)
-    dtype = readers[0].dtype
-    for other in readers[1:]:
-        dtype = promote(dtype, other.dtype) or result
     if op in LOGIC or op == "logical_not":
         truth = [converted(r.wide(at, turns), wide(r.dtype), "bool") for r in readers]
         return (
             f"!{truth[0]}" if op == "logical_not" else f"({f' {LOGIC[op]} '.join(truth)})",
             "bool",
         )
-    have = wide(dtype)
-    if op == "div" and not dtype.is_float:
-        have = "f32"
+    have = CUDA.operands(op, [r.dtype for r in readers], result)
     args = [_argument(r, at, turns, have) for r in readers]
     if op in COMPARE:
         return f"{args[0]} {COMPARE[op]} {args[1]}", "bool"
-    text = expression(op, args, have, issue.attrs)
+    text = CUDA.expression(op, args, have, issue.attrs)
     if text is None:
         k.form(issue, f"tf.{op}", "CUDA has no words for it yet", "use another operation")
         raise AssertionError

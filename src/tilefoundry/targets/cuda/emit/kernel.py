@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tilefoundry.emit.language import Statements
 from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
@@ -26,7 +27,6 @@ from tilefoundry.targets.cuda.emit.text import (
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.plans import participants
 from tilefoundry.tir.program import (
-    Advance,
     Barrier,
     Buffer,
     For,
@@ -51,7 +51,7 @@ SHARE = 0.3
 take the places of operands, which the estimate counts beside each other."""
 
 
-class Kernel(Places):
+class Kernel(Places, Statements):
     """The function ``<name>``: one thread's program."""
 
     def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]]) -> None:
@@ -62,7 +62,7 @@ class Kernel(Places):
         self.maps: dict[object, MapUse] = {}
         self.functions: dict[str, tuple[str, ...]] = {}
         """Device functions that the kernel calls, by name: instructions of one shape."""
-        self.sizes = {t.level: _used(func, t.level, t.size) for t in func.topologies}
+        self.sizes = {t.level: t.size for t in func.topologies}
         self.threads = self.sizes.get("thread", 1)
         self.grid = prod(n for level, n in self.sizes.items() if level != "thread")
         self.warps = -(-self.threads // WARP)
@@ -295,24 +295,10 @@ class Kernel(Places):
             word, left = "else if", left - part
         self.active = before
 
-    def statement(self, stmt: Stmt, mesh: Mesh) -> None:
-        with self.out.at(getattr(stmt, "span", None)):
-            match stmt:
-                case With():
-                    self._with(stmt, mesh)
-                case For():
-                    self._for(stmt, mesh)
-                case When():
-                    with self.out.block(f"if ({self.dim(stmt.test)} > 0)"):
-                        self.body(stmt.body, mesh)
-                case Advance():
-                    self.out.line(f"{self.names[stmt.counter]} += {self.dim(stmt.by)};")
-                case Sync():
-                    sync.write(self, stmt, mesh)
-                case Issue():
-                    self._issue(stmt, mesh)
+    def sync(self, stmt: Sync, mesh: Mesh) -> None:
+        sync.write(self, stmt, mesh)
 
-    def _with(self, stmt: With, mesh: Mesh) -> None:
+    def scope(self, stmt: With, mesh: Mesh) -> None:
         tests: list[str] = []
         for level, size in self.sizes.items():
             units = frozenset(stmt.mesh.units(level)) if stmt.mesh.at(level) else frozenset[int]()
@@ -346,7 +332,7 @@ class Kernel(Places):
             return f"{unit} >= {units[0]} && {unit} <= {units[-1]}"
         return "(" + " || ".join(f"{unit} == {u}" for u in units) + ")"
 
-    def _for(self, stmt: For, mesh: Mesh) -> None:
+    def counted(self, stmt: For, mesh: Mesh) -> None:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)
         whole = stmt.unroll or self._names_registers(stmt)
         self.out.line("#pragma unroll" if whole else "#pragma unroll 1")
@@ -408,7 +394,7 @@ class Kernel(Places):
             self.out.line(f"const int {name} = {self.dim(found)};")
             self.said[found] = name
 
-    def _issue(self, stmt: Issue, mesh: Mesh) -> None:
+    def issue(self, stmt: Issue, mesh: Mesh) -> None:
         if stmt in self.zeros.fills:
             self.declare(stmt.writes[0].buffer)
             return
@@ -447,10 +433,3 @@ def _cluster(func: PrimFunc, sizes: Mapping[str, int]) -> int:
 
 def _said(buffer: Buffer) -> str:
     return f"{buffer.type}"
-
-
-def _used(func: PrimFunc, level: str, declared: int) -> int:
-    """Units of a level that the kernel's meshes name; those declared where none does."""
-    found = [max(s.mesh.units(level)) + 1 for s, _ in walk(func.body)
-             if isinstance(s, With) and s.mesh.at(level)]  # fmt: skip
-    return max(found) if found else declared

@@ -24,29 +24,6 @@ from tilefoundry.tir.program import Operand, Scalar, View
 Turns = Sequence[int]
 
 
-def joined(kind: str, a: str, b: str) -> str:
-    """Two terms of a reduction as one."""
-    match kind:
-        case "sum" | "mean":
-            return f"{a} + {b}"
-        case "prod":
-            return f"{a} * {b}"
-        case "any":
-            return f"({a} || {b})"
-        case "all":
-            return f"({a} && {b})"
-    return f"tf_{'minimum' if kind == 'min' else 'maximum'}({a}, {b})"
-
-
-def accumulator(kind: str, source: DType, result: DType) -> str:
-    """The type that terms are combined in."""
-    if kind in ("any", "all"):
-        return "bool"
-    if kind in ("sum", "mean", "prod") and not source.is_float:
-        return wide(result)
-    return wide(source)
-
-
 class Reader(Protocol):
     """An operand's elements over a domain, widened; ``turns`` are their numbers there."""
 

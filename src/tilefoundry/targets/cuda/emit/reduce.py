@@ -20,12 +20,10 @@ from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.operands import (
     Reader,
     Registers,
-    accumulator,
     assign,
-    joined,
     reader,
 )
-from tilefoundry.targets.cuda.emit.text import C_TYPES, converted, wide
+from tilefoundry.targets.cuda.emit.text import C_TYPES, CUDA, converted, wide
 from tilefoundry.tir.program import Issue, View, reach
 
 WAYS = 4
@@ -52,7 +50,7 @@ def _local(k: Kernel, issue: Issue) -> None:
     write = issue.writes[0]
     kind = str(issue.attrs.get("kind", "sum"))
     gone = {a % len(source.shape) for a in issue.attrs["axes"]}
-    have = accumulator(kind, source.dtype, write.dtype)
+    have = CUDA.accumulator(kind, source.dtype, write.dtype)
     over, of = _terms(k, source, write, gone)
     from_ = reader(k, source, over)
     target = k.held(write)
@@ -135,12 +133,13 @@ def _sum(k: Kernel, kind: str, have: str, from_: Reader, turns: list[int], name:
 
     def body(at: At) -> None:
         for part, mine in zip(names, parts, strict=True):
-            out.line(f"{part} = {joined(kind, part, term(at, mine))};")
+            out.line(f"{part} = {CUDA.joined(kind, part, term(at, mine))};")
 
     if parts[0]:
         each(out, len(parts[0]), body)
     while len(names) > 1:
-        names = [f"({joined(kind, a, b)})" for a, b in zip(names[::2], names[1::2], strict=True)]
+        pairs = zip(names[::2], names[1::2], strict=True)
+        names = [f"({CUDA.joined(kind, a, b)})" for a, b in pairs]
     if names[0] != name:
         out.line(f"const {kind_} {name} = {names[0]};")
 
@@ -201,7 +200,7 @@ def _combine(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     write = issue.writes[0]
     kind = str(issue.attrs.get("kind", "sum"))
     kind = "max" if kind == "abs_max" else kind
-    have = accumulator(kind, source.dtype, write.dtype)
+    have = CUDA.accumulator(kind, source.dtype, write.dtype)
     over: tuple[Axis, ...] = issue.attrs["over"]
     domain = k.held(write)
     from_ = reader(k, source, domain)
@@ -252,7 +251,7 @@ def _shuffles(k: Kernel, kind: str, terms: str, count: int, lanes: list[_Part]) 
             def body(at: At, distance: int = distance) -> None:
                 mine = f"{terms}[{at.of(range(count))}]"
                 other = f"__shfl_xor_sync(0xffffffff, {mine}, {distance})"
-                k.out.line(f"{mine} = {joined(kind, mine, other)};")
+                k.out.line(f"{mine} = {CUDA.joined(kind, mine, other)};")
 
             each(k.out, count, body)
             step //= 2
@@ -316,10 +315,12 @@ def _collect(k: Kernel, kind: str, terms: str, count: int, meet: int, at: object
         out.line(f"{terms}[{i}] = {place('0', i)};")  # type: ignore[operator]
     out.line("#pragma unroll")
     with out.block(f"for (int n = 1; n < {meet}; n++)"):
-        each(out, count, lambda t: out.line(
-            f"{terms}[{t.of(range(count))}] = "
-            f"{joined(kind, f'{terms}[{t.of(range(count))}]', place('n', t.of(range(count))))};"  # type: ignore[operator]
-        ))  # fmt: skip
+
+        def more(t: At) -> None:
+            mine, number = f"{terms}[{t.of(range(count))}]", t.of(range(count))
+            out.line(f"{mine} = {CUDA.joined(kind, mine, place('n', number))};")  # type: ignore[operator]
+
+        each(out, count, more)
 
 
 def _through_global(
@@ -369,7 +370,7 @@ def _through_global(
         for i in range(count):
             place = f"({begin} + {at.of(turns)}) * {each_cta} + {i}"
             mine = f"{terms}[{i}]"
-            out.line(f"{mine} = {joined(kind, mine, f'__ldcg(&{table}[{place}])')};")
+            out.line(f"{mine} = {CUDA.joined(kind, mine, f'__ldcg(&{table}[{place}])')};")
 
     if turns:
         each(out, len(turns), body)

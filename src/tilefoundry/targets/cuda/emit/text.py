@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilefoundry.emit.c.text import bits_of, number
+from tilefoundry.emit.language import Language
 from tilefoundry.ir.dtype import DType
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
 
@@ -202,3 +203,11 @@ __all__ = [
     "wide",
     "word_type",
 ]  # fmt: skip
+
+
+CUDA = Language(
+    lambda name, have, args: f"tf_{name}({', '.join(args)})",
+    lambda have: {"f32": "0.0f", "f64": "0.0", "i64": "0LL"}.get(have, "0"),
+    wide, truth="bool", either="||", both="&&", divide="divide",
+)  # fmt: skip
+"""Of one thread's values; the header's functions are overloaded."""

@@ -8,6 +8,7 @@ from kernels import Block, copy, kinds, sync
 from tilefoundry.interpret import POLICIES, run
 from tilefoundry.ir.dtype import F32
 from tilefoundry.ir.expr import LoopVar
+from tilefoundry.ir.mesh import Coord, arrange
 from tilefoundry.tir.program import (
     Barrier,
     For,
@@ -331,3 +332,45 @@ def test_two_writers_of_one_element():
 
     assert run(func(2.0), []).reports == []
     assert kinds(run(func(t), [])) == {"race"}
+
+
+def repeated(stop, at=lambda step, warp: 0):
+    """Two warps write the same 32 numbers, then the same 32 plus one, and so on."""
+    b = Block(64)
+    warp, lane = arrange("thread", (2, 32), ("w", "l"))
+    x, out = b.param("x", (32,)), b.param("out", (32,), role="out")
+    tile, step = b.shared("tile", (64,)), LoopVar("step", 0, 3)
+    whose = Coord("w", 0, 1, axis=warp).expr()
+
+    def body(mesh):
+        held = b.held("held", (32,), (32,), (lane,), mesh=mesh)
+        some = window(whole(tile), (at(step.expr(), whose),), (32,))
+        add = Issue("binary", (whole(held), Scalar(1.0, F32)), (whole(held),), {"op": "add"})
+        yield copy(x, held)
+        yield For(step, 0, stop(whose), 1, (copy(held, some), add))
+        yield sync("barrier", id=1, threads=64)
+
+    stored = copy(window(whole(tile), (0,), (32,)), out)
+    return b.func(b.arranged((2, 32), ("w", "l"), body), stored)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_units_that_hold_the_same_may_be_steps_apart(policy):
+    """Each writes there in every step: what stays is the last step's, whoever is late."""
+    given = torch.randn(32)
+    found = run(repeated(lambda w: 3), [given], policy=policy)
+    assert found.reports == []
+    assert torch.equal(found.outputs[0], given + 1.0 + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("stop", "at"),
+    [
+        (lambda w: 1 + 2 * w, lambda step, warp: 0),  # warp 0 does not write in later steps
+        (lambda w: 3, lambda step, warp: step * 8),  # windows that overlap move on
+        (lambda w: 3, lambda step, warp: warp * 8),  # each warp has a window of its own
+    ],
+)
+def test_others_may_not_be_steps_apart(stop, at):
+    found = [kinds(run(repeated(stop, at), [torch.randn(32)], policy=p)) for p in POLICIES]
+    assert {"race"} <= set().union(*found)

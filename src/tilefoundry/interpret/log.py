@@ -164,6 +164,7 @@ class Log:
         """
         buffer = record.reach.buffer
         twins: list[Record] = []
+        mixed = False
         if buffer not in self.places.written or not len(record.reach.element):
             return twins
         record.slot = slot
@@ -177,7 +178,9 @@ class Log:
             same = other is buffer and n == slot
             out: list[Record] = []
             for old in kept:
-                if not record.write and not old.write:
+                again = self._again(old, record)
+                mixed |= again
+                if again or not (record.write or old.write):
                     out.append(old)
                     continue
                 if self._check(old, record, actor, same):
@@ -194,7 +197,17 @@ class Log:
                        and r.write == record.write and r.left is None and not r.done
                        and r.cta == record.cta and r.home == record.home)]  # fmt: skip
         mine.append(record)
-        return twins
+        return [] if mixed else twins  # what lies there is of another step
+
+    def _again(self, old: Record, new: Record) -> bool:
+        """Two steps of one statement write what several units hold: each of these writes there
+        in both, so that the value of the later one stays, whoever is behind."""
+        if not (old.issue is new.issue and old.write and new.write and old.epoch and new.epoch):
+            return False
+        if old.cta != new.cta or old.instance == new.instance:
+            return False
+        moving = self.places.moving(new.issue)
+        return moving is not None and all(old.instance[n] == new.instance[n] for n in moving)
 
     def _covered(self, old: Record, new: Record, same: bool) -> bool:
         """Strike what ``new`` overwrites from ``old``; True if nothing is left."""

@@ -14,8 +14,20 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, symbols
-from tilefoundry.ir.mesh import Axis, Mesh
-from tilefoundry.tir.program import Buffer, Issue, PrimFunc, View, views, walk
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.tir.program import (
+    Buffer,
+    Counter,
+    For,
+    Issue,
+    PrimFunc,
+    Stmt,
+    View,
+    When,
+    With,
+    views,
+    walk,
+)
 
 WARP = 32
 SHARED, DEVICE, REGISTERS = "smem", "gmem", "rmem"
@@ -283,6 +295,38 @@ class Places:
     def numbers(self) -> dict[Buffer, int]:
         """Numbers from 1 to 255 that tell buffers apart, by what wrote a byte."""
         return {b: n % 255 + 1 for n, b in enumerate(self.used)}
+
+    def moving(self, issue: Issue) -> tuple[int, ...] | None:
+        """Which of the loops around an issue, outermost first, move what it writes; None where
+        not all of its units in a CTA execute it as often."""
+        return self._moving.get(issue)
+
+    @cached_property
+    def _moving(self) -> dict[Issue, tuple[int, ...] | None]:
+        out: dict[Issue, tuple[int, ...] | None] = {}
+
+        def visit(body: tuple[Stmt, ...], around: tuple[For, ...]) -> None:
+            for stmt in body:
+                if isinstance(stmt, Issue):
+                    on = {s for v in stmt.writes for s in (*self.free(v), *symbols(v.slot))}
+                    loops = tuple(n for n, x in enumerate(around) if x.var in on)
+                    told = stmt not in out and not any(isinstance(s, Counter) for s in on)
+                    out[stmt] = loops if told else None
+                elif isinstance(stmt, With):
+                    visit(stmt.body, around)
+                elif isinstance(stmt, For):
+                    if self._even(stmt.start, stmt.stop, stmt.step):
+                        visit(stmt.body, (*around, stmt))
+                elif isinstance(stmt, When) and self._even(stmt.test):
+                    visit(stmt.body, around)
+
+        visit(self.func.body, ())
+        return out
+
+    def _even(self, *xs: Dim) -> bool:
+        """All units of a CTA see the same values."""
+        found = (s for x in xs for s in symbols(x) if isinstance(s, Coord))
+        return not any(s.axis is not None and s.axis.level == self.units.level for s in found)
 
     @cached_property
     def written(self) -> frozenset[Buffer]:

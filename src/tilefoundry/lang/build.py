@@ -116,7 +116,7 @@ class Builder:
                 out.append(value)
                 continue
             if not isinstance(value, (int, float, Expr)):
-                refuse("op-operand", span, op=f"tf.{op.name}", position=n, found=_kind(value))
+                refuse("op-operand", span, op=f"tf.{op.name}", position=n, found=kind_of(value))
             if not self._param(op, n).number:
                 refuse("op-operand", span, op=f"tf.{op.name}", position=n, found="a number")
             dtype = op.number_dtype(kinds)
@@ -243,7 +243,8 @@ def _overflows(dtype: DType, value: int | float) -> bool:
     return abs(value) >= ((1 << bits + 1) - 1) << (exponent - bits)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value of Python is, for a refusal."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     text = repr(value)

@@ -14,7 +14,7 @@ from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, rearrange
 from tilefoundry.ir.node import Node, Return
 from tilefoundry.ir.spec import injective
 from tilefoundry.ir.types import TensorType
-from tilefoundry.lang.build import LoopDraft
+from tilefoundry.lang.build import LoopDraft, kind_of
 from tilefoundry.lang.express import binary, evaluate, truth
 from tilefoundry.lang.forms import Dropped, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
@@ -284,12 +284,16 @@ def _after_loop(
     if name not in carried:
         return gone
     init, head, step = carried[name], heads[name], after.get(name)
+    read = head in frame.builder.used or any(after.get(n) is head for n in heads if n != name)
     if not isinstance(step, Node):
+        if read:
+            left = f"nothing: {step.why}" if isinstance(step, Dropped) else kind_of(step)
+            refuse("loop-type", draft.span, name=name, before=init.type, after=left)
         return gone
     if step is head:
         frame.builder.carry(draft, name, init, head, step)  # the body may read the head
         return init
-    if step.type != init.type and head not in frame.builder.used:
+    if step.type != init.type and not read:
         return gone  # a name used again for something else
     return frame.builder.carry(draft, name, init, head, step)
 

@@ -5,6 +5,7 @@ import json
 from tilefoundry.judge.child import Program
 from tilefoundry.judge.measure.clock import Reading
 from tilefoundry.judge.measure.player import Player
+from tilefoundry.judge.measure.raw import Reader
 from tilefoundry.judge.measure.session import Session
 from tilefoundry.judge.wire import Malformed
 
@@ -16,7 +17,7 @@ class Child:
         self.program = Program()
         self.program.open = open  # nothing crosses between processes here
         self.pid, self.alive, self.isolation = 0, True, {}
-        self.log = []
+        self.log, self.now = [], 0.0
 
     def words(self, name):
         return ""
@@ -32,9 +33,13 @@ class Child:
 
     def finish(self):
         what, request = self.pending
+        if what == "pin":
+            self.program._reader = Reader("cpu")
         if what in ("pin", "witness"):
             return {}
-        return json.loads(json.dumps(getattr(self.program, what)(**request)))
+        answer = json.loads(json.dumps(getattr(self.program, what)(**request)))
+        self.now += sum(answer.get("ns", ())) / 1e9
+        return answer
 
     def died(self, how):
         raise Malformed(how)
@@ -46,7 +51,7 @@ class Child:
 
 
 class Here(Session):
-    """Clocks that stand still, no caches to fill."""
+    """Clocks that count nothing but calls, no caches to fill."""
 
     def __init__(self, request, folder):
         super().__init__(request, folder, [])
@@ -59,5 +64,5 @@ class Here(Session):
         return child
 
     def _player(self, role, beside=None):
-        still = lambda pid: Reading(0.0, None)  # noqa: E731
-        return Player(role, self._start(role), [], 1, self.evict, still)
+        child = self._start(role)
+        return Player(role, child, [], 1, lambda pid: Reading(child.now, None))

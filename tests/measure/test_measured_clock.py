@@ -6,18 +6,8 @@ import time
 import pytest
 
 from tilefoundry.diag import Refusal
-from tilefoundry.judge.measure.clock import (
-    Batch,
-    Overhead,
-    Reading,
-    hold,
-    hold_giving,
-    overhead,
-    read,
-)
+from tilefoundry.judge.measure.clock import FREE, Batch, Reading, cost_of, hold, read
 from tilefoundry.judge.measure.stage import timed_calls
-
-FREE = Overhead(Reading(0.0, 0.0), Reading(0.0, 0.0))
 
 
 def batch(told, wall, cpu):
@@ -83,34 +73,48 @@ def test_the_median_batch_counts():
         hold("it", [honest, lie, lie], FREE, 1)
 
 
-def test_results_that_are_only_computed_when_they_are_asked_for():
-    hold_giving("it", 0.0549, 0.010)  # 5 ms, and five times as long
+def beside(*walls, cpu=None, waited=None):
+    """Batches of which so much is in no call."""
+    return [Batch((), Reading(wall, cpu, waited)) for wall in walls]
+
+
+def test_what_a_program_of_ours_takes_may_be_taken():
+    """10 ms, one of four 1 ms more; beyond it 5 % and 0.2 ms."""
+    usual = cost_of(beside(*[0.010] * 6, *[0.011] * 2))
+    assert usual.usual.wall == pytest.approx(0.010)
+    assert usual.noise.wall == pytest.approx(0.001)
+    hold("it", beside(0.0116, 0.0116, 0.5), usual, 1)  # 10 + 0.5 + 0.2 + 1 ms
     with pytest.raises(Refusal) as caught:
-        hold_giving("it", 0.0551, 0.010)
+        hold("it", beside(0.0118, 0.0118, 0.0), usual, 1)
     assert caught.value.diags[0].code == "measure-clock"
 
 
-def test_overhead_is_of_requests_and_of_calls():
-    one = [Batch((1e-7,), Reading(w, 1e-5)) for w in (2e-4, 1e-4, 9e-4)]
-    many = [Batch((1e-7,) * 11, Reading(w, 3e-5)) for w in (3e-4, 3.01e-4, 2.9e-4)]
-    found = overhead(one, many)
-    assert found.request.wall == pytest.approx(2e-4 - 1e-7)
-    assert found.of(21).wall == pytest.approx(2e-4 - 1e-7 + 21 * (1e-4 - 1e-6) / 10)
-    assert found.of(1).cpu == pytest.approx(1e-5 - 1e-7 + (2e-5 - 1e-6) / 10)
+def test_noise_of_one_clock_gives_no_room_on_another():
+    """Our own process stood in line, or was woken late: that is no processor time."""
+    waits = cost_of([Batch((), Reading(w, 1e-4, w - 1e-4)) for w in (1e-4, 2e-4, 0.5, 0.6)])
+    assert waits.noise.wall == pytest.approx(0) and waits.noise.cpu == pytest.approx(0)
+    late = cost_of([Batch((), Reading(w, 1e-4, 0.0)) for w in (*[1e-4] * 3, 0.5, 0.5)])
+    assert late.noise.wall > 0.4 and late.noise.cpu == pytest.approx(0)
+    with pytest.raises(Refusal):
+        hold("it", [Batch((0.001,), Reading(0.002, 0.002, 0.0))] * 3, late, 1)
 
 
 def test_a_machine_that_was_busy_before_any_authors_code_ran_gives_room():
-    def empties(*walls):
-        return [Batch((1e-7,), Reading(w, None)) for w in walls]
-
-    many = [Batch((1e-7,) * 11, Reading(1e-4, None))] * 3
-    quiet = overhead(empties(*[1e-4] * 15), many)
-    busy = overhead(empties(*[1e-4] * 13, 6e-4, 9e-4), many)
-    assert quiet.noise == pytest.approx(0) and busy.noise == pytest.approx(5e-4)
-    late = Batch((1e-3,), Reading(1.75e-3, None))  # 0.75 ms that no call accounts for
-    hold("it", [late], busy, 1)
+    quiet, busy = cost_of(beside(*[1e-4] * 15)), cost_of(beside(*[1e-4] * 10, *[8e-4] * 5))
+    late = [Batch((1e-3,), Reading(1.85e-3, None))] * 3  # 0.75 ms that no call accounts for
+    hold("it", late, busy, 1)
     with pytest.raises(Refusal):
-        hold("it", [late], quiet, 1)
+        hold("it", late, quiet, 1)
+
+
+def test_few_batches_must_all_hide_much():
+    fine, odd, worse = (Batch((1e-3,), Reading(w, w)) for w in (1e-3, 1.4e-3, 2.5e-3))
+    hold("it", [fine, worse], FREE, 1)
+    hold("it", [odd], FREE, 1)
+    with pytest.raises(Refusal):
+        hold("it", [odd] * 3, FREE, 1)
+    with pytest.raises(Refusal):
+        hold("it", [worse, worse], FREE, 1)
 
 
 def test_the_processors_time_is_of_all_threads_of_a_process():
@@ -128,7 +132,7 @@ def test_each_call_has_inputs_of_its_own_and_its_own_time():
     data, seen = bytearray(4), []
     ticks = iter([10, 15, 20, 28])
     times, results = timed_calls(
-        lambda x: seen.append(bytes(x)) or len(seen), [data],
+        lambda x: seen.append(bytes(x)) or len(seen), [[data], [data]],
         [(memoryview(data), 0, b"\1"), (memoryview(data), 3, b"\7")], lambda: next(ticks),
     )  # fmt: skip
     assert times == [5, 8] and results == [1, 2]

@@ -9,11 +9,11 @@ import pytest
 
 from tilefoundry.diag import Refusal
 from tilefoundry.ir.dtype import DTYPES
-from tilefoundry.judge.channel import read_outputs
 from tilefoundry.judge.child import Program
 from tilefoundry.judge.measure.clock import Reading
 from tilefoundry.judge.measure.device import SETS_BYTES, DevicePlayer, sets_of
 from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.raw import Reader
 from tilefoundry.judge.measure.report import Report
 from tilefoundry.judge.measure.statistics import spread
 from tilefoundry.judge.tensor import RawTensor, place
@@ -23,26 +23,29 @@ REQUEST = 3e-4
 
 
 class Device:
-    """A child: ``each`` second a call on the device, of which it tells ``told`` seconds."""
+    """A child: ``each`` second a call on the device, of which it tells ``told`` seconds, and
+    ``late`` seconds of work when results are asked for."""
 
     pid, isolation = 0, {}
 
-    def __init__(self, each, told=None, l2=1 << 20):
+    def __init__(self, each, told=None, l2=1 << 20, late=0.0):
         self.now, self.each, self.told, self.l2 = 0.0, each, each if told is None else told, l2
-        self.log, self.sets = [], 0
+        self.late, self.log, self.sets = late, [], 0
 
     def ask(self, what, doing, **request):
         self.log.append((what, request))
+        self.now += REQUEST
         if what == "pin":
             return {"l2": self.l2}
-        if what == "release":
-            return {}
         if what == "stage":
             self.sets = request["sets"]
+        if what == "results":
+            self.now += self.late * len(request["calls"])
+        if what != "timed_device":
             return {}
-        calls = 0 if what == "idle_device" else len(request["sets"])
+        calls = len(request["sets"])
         held = request["held"] / 1e9
-        self.now += REQUEST + held + calls * self.each
+        self.now += held + calls * self.each
         wall = held + calls * self.each
         return {"ns": round(calls * self.told * 1e9), "wall": round(wall * 1e9),
                 "host": 1000 * calls, "starved": False}  # fmt: skip
@@ -50,22 +53,32 @@ class Device:
     def clock(self, pid):
         return Reading(self.now, None)
 
+    def stop(self):
+        pass
+
+    go = stop
+
 
 @pytest.fixture
 def timed(tmp_path):
-    def run(device, elements=1 << 14, rounds=5):
+    def player(device, elements):
         made = DevicePlayer("candidate", device, 1, "cuda", device.clock)
         made.runner = SimpleNamespace(
-            folder=tmp_path, signature=SimpleNamespace(func="f"), hold_form=lambda *_: None
-        )
+            folder=tmp_path, signature=SimpleNamespace(func="f"), hold_form=lambda *_: None,
+            manners=SimpleNamespace(static=False),
+        )  # fmt: skip
         values = np.arange(float(elements))
         given = {"x": RawTensor.from_values(DTYPES["f32"], values.shape, values)}
         made.fresh, made.results = Fresh(given, [1], True), elements * 4
-        made.stage(given)
+        made.stage(given, ())
+        return made
+
+    def run(device, elements=1 << 14, rounds=5):
+        made, ours = player(device, elements), player(Device(1e-5), elements)
         made.warm_up()
+        made.rehearse(ours, lambda: None)
         for _ in range(rounds):
-            made.time_cold()
-            made.time_warm()
+            made.turn(lambda: None, "cold", False)
         return made
 
     return run
@@ -84,6 +97,14 @@ def test_the_device_is_believed_where_the_commands_clock_agrees(timed):
 
 def test_work_after_the_second_event_is_refused(timed):
     made = timed(Device(4e-5, told=1e-5))
+    with pytest.raises(Refusal) as caught:
+        made.hold_clocks(1)
+    assert caught.value.diags[0].code == "measure-clock"
+
+
+def test_work_when_results_are_asked_for_is_refused(timed):
+    """20 us for each of the 128 that are given together; each on its own would not be seen."""
+    made = timed(Device(4e-5, late=2e-5))
     with pytest.raises(Refusal) as caught:
         made.hold_clocks(1)
     assert caught.value.diags[0].code == "measure-clock"
@@ -150,25 +171,27 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
         path = tmp_path / name
         path.write_bytes(tensor.view)
         places.append(place(str(path), 0, "f32", (8,)))
-    program.stage(places, 3)
+    program._reader = Reader("cpu")
+    program.stage(places, 3, own=[0, 1], restored=[])
     fresh = Fresh(given, [5], True)
     for sets in ([0, 1, 2], [2, 0]):
         program.release()
         answer = program.timed_device(1000, sets, fresh.changes(sets))
         assert answer["ns"] == 1 and log[-1] == (7, 1000)
+        kept = list(program._results_kept)
+        out = tmp_path / "out"
+        out.write_bytes(b"")
+        (places,) = zip(*program.results(str(out), range(len(sets)))["places"], strict=True)
+        assert all(at == ["f32", [8], [1], 32] for at in places)
+        got = np.fromfile(out, np.float32).reshape(len(sets), 8)
         for call in range(len(sets)):
-            kept = list(program._results_kept)
-            out = tmp_path / "out"
-            out.write_bytes(b"")
-            assert program.results(str(out), call, True) == {}
-            with out.open("rb") as file:
-                (got,) = read_outputs(file)
             want = {name: t.values() for name, t in fresh.at(call).items()}
             want = (want["x"] * want["y"]).astype(np.float32) + want["x"].astype(np.float32)
-            assert np.allclose(got.values(), want, rtol=1e-6)
-            # what was judged is spoiled; the others are as they were
-            assert np.isnan(kept[call].numpy()).all()
-            program._results_kept = kept
+            assert np.allclose(got[call], want, rtol=1e-6)
+            assert program.look(call) == {}
+        # what was given is spoiled; the others are as they were
+        program.spoil([1])
+        assert np.isnan(kept[1].numpy()).all() and not np.isnan(kept[0].numpy()).any()
 
 
 def test_sets_take_what_memory_there_is():

@@ -7,43 +7,59 @@ import numpy as np
 
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.measure.fresh import Fresh
-from tilefoundry.judge.measure.player import rounds
+from tilefoundry.judge.measure.player import Player, rounds
 from tilefoundry.judge.tensor import RawTensor
 
 
-def player(name, log):
-    return SimpleNamespace(
-        child=SimpleNamespace(stop=lambda: log.append(f"{name} stop"),
-                              go=lambda: log.append(f"{name} go")),
-        time_cold=lambda: log.append(f"{name} cold"),
-        time_warm=lambda: log.append(f"{name} warm"),
-        keep=lambda: log.append(f"{name} kept"),
-    )  # fmt: skip
+class Logged(Player):
+    """A side without a process: what it is asked, in order."""
+
+    def __init__(self, name, log):
+        self.log = lambda event: log.append(f"{name} {event}")
+        self.pid, self.batches, self.turns = 0, {}, []
+        self.child = SimpleNamespace(stop=lambda: self.log("stop"), go=lambda: self.log("go"))
+
+    def make_ready(self):
+        self.log("ready")
+
+    def time_cold(self):
+        self.log("cold")
+
+    def time_warm(self, give):
+        self.log("warm")
+        if give is not None:
+            give()
+
+    def give(self, data, judged):
+        self.log(f"gave {data}" + " judged" * judged)
 
 
 def test_rounds_interleave():
     log = []
-    rounds([player("a", log), player("b", log)], 3, lambda: log.append("evict"), 1, max)
-    turn = ["evict", "{} go", "{} cold", "{} warm"]
+    sides = [Logged("a", log), Logged("b", log)]
+    rounds(sides, 3, lambda: log.append("evict"), {1, 2}, list.reverse)
+    cold = ["{} ready", "evict", "{} go", "{} cold", "{} gave cold", "{} warm"]
+    warm = ["{} ready", "evict", "{} go", "{} cold", "{} warm", "{} gave warm"]
     wanted = ["a stop", "b stop"]
-    for order, kept in (("ab", 0), ("ba", 1), ("ab", 1)):
+    for order, turn, judged in (("ab", cold, 0), ("ba", warm, 1), ("ab", cold, 1)):
         for name in order:
-            wanted += [x.format(name) for x in turn]
-            wanted += [f"{name} kept"] * kept + [f"{name} stop"]
+            gave = " judged" * judged
+            wanted += [x.format(name) + gave * ("gave" in x) for x in turn] + [f"{name} stop"]
     assert log == [*wanted, "a go", "b go"]
 
 
-def test_a_cold_call_may_be_judged_too():
+def test_half_of_the_rounds_give_the_cold_call():
     log = []
-    rounds([player("a", log)], 1, lambda: None, 0, min)
-    assert log == ["a stop", "a go", "a cold", "a kept", "a warm", "a stop", "a go"]
+    rounds([Logged("a", log)], 9, lambda: None, ())
+    counts = Counter(log)
+    assert sorted((counts["a gave cold"], counts["a gave warm"])) == [4, 5]
 
 
 def test_caches_are_filled_while_both_stand_still():
     log, running = [], set()
-    players = [player("a", log), player("b", log)]
+    players = [Logged("a", log), Logged("b", log)]
     seen = []
-    rounds(players, 2, lambda: log.append("evict"), 0, max)
+    rounds(players, 2, lambda: log.append("evict"), {0})
     for event in log:
         name, _, what = event.partition(" ")
         if what == "go":
@@ -52,6 +68,8 @@ def test_caches_are_filled_while_both_stand_still():
             running.discard(name)
         elif event == "evict":
             seen.append(set(running))
+        elif what == "ready":
+            assert not running
         else:
             assert running == {name}
     assert seen == [set()] * 4

@@ -141,7 +141,7 @@ class Calls:
         if self.device != "cpu":
             import torch
 
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
 
     def _taken(self, place: Mapping[str, Any], former: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """An input where its file says; a file of the last call holds new values by now."""

@@ -262,6 +262,8 @@ class Child:
 
     def _tell(self, signal_name: str) -> None:
         """Have a signal sent to all that lives in the jail, and wait until it was."""
+        if self.closed:  # nobody is left to tell
+            return
         self.control.settimeout(ENDING)
         with contextlib.suppress(OSError):
             send(self.control, {"do": signal_name})

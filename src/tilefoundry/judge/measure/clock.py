@@ -12,6 +12,7 @@ that is busy, but how long either side stood ready and waited for a processor, t
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +20,21 @@ from pathlib import Path
 from statistics import median
 
 from tilefoundry.diag import refuse
+from tilefoundry.judge.jail import tree
 
 ALLOWED_SECONDS = 2e-4
-ALLOWED_EACH = 1e-6
+ALLOWED_EACH = 5e-7
 ALLOWED_PART = 0.05
-"""What may be unaccounted for beyond the overhead of an empty batch: of a batch, of a call, and
-the part of all."""
+"""What may be unaccounted for beyond what the same takes for a program of ours: of a batch, of a
+call, and the part of all."""
 
+FEW = 3
+"""Batches whose median counts. One of fewer may have met anything: each must hide something
+then, beyond five times the room, and wall time alone refuses none."""
+OTHERS_SECONDS = 2e-3
+"""What the other processes of a jail may compute in a turn, beside the part of its calls."""
 STOLEN_PART = 0.25
 """What of the calls' time a virtual machine may lose to others without being told."""
-
-GIVING_SECONDS = 5e-3
-"""What the first giving of results may take beyond five times the second, whose pages are there."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,40 @@ def _waited(who: str) -> float:
     return int(text.split()[1]) / 1e9
 
 
+def others(pid: int) -> float:
+    """CPU seconds of the processes that stand beside a child in its jail, those that have ended
+    too; 0 where the system does not say."""
+    first = _parent(pid)
+    if not first:
+        return 0.0
+    found = sum(_ended(who) for who in (first, pid))
+    for who in tree.descendants(first):
+        if who != pid:
+            with contextlib.suppress(OSError, AttributeError):
+                found += time.clock_gettime((~who << 3) | 2)
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """What ``/proc/PID/stat`` says behind the command's name; empty where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _parent(pid: int) -> int:
+    said = _stat(pid) if pid else []
+    return int(said[1]) if said else 0
+
+
+def _ended(pid: int) -> float:
+    """CPU seconds of a process's children that it has waited for."""
+    said = _stat(pid)
+    return sum(map(int, said[13:15])) / os.sysconf("SC_CLK_TCK") if said else 0.0
+
+
 @dataclass(frozen=True)
 class Batch:
     """Times of single calls in seconds as their process took them, and the parent's clocks."""
@@ -87,50 +125,47 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Overhead:
-    """What an empty batch costs: seconds a request, seconds a call, and how much more a request
-    may cost on a machine as busy as this one was."""
+class Cost:
+    """What batches take beside their calls where nothing is hidden: of a program of ours, on
+    tensors of the same sizes. ``noise``: how much more one of four takes, here and now."""
 
-    request: Reading
-    call: Reading
-    noise: float = 0.0
+    usual: Reading
+    noise: Reading
 
-    def of(self, calls: int) -> Reading:
-        cpu = None
-        if self.request.cpu is not None and self.call.cpu is not None:
-            cpu = self.request.cpu + calls * self.call.cpu
-        return Reading(self.request.wall + calls * self.call.wall, cpu)
+    def room(self, batch: Batch, allowed: float) -> float:
+        """Seconds that a batch may leave out beyond what is usual and the noise."""
+        told = sum(batch.times)
+        return allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * (told + self.usual.wall)
 
 
-def overhead(single: Sequence[Batch], many: Sequence[Batch]) -> Overhead:
-    """From empty batches of one call and of more, taken before any author's code ran."""
-    one, more = _typical(single), _typical(many)
-    extra = len(many[0].times) - len(single[0].times)
-    assert extra > 0
-    call = Reading(
-        max(0.0, more.wall - one.wall) / extra,
-        None if more.cpu is None or one.cpu is None else max(0.0, more.cpu - one.cpu) / extra,
-    )
-    walls = sorted(b.excess().wall for b in single)
-    noise = walls[len(walls) * 9 // 10] - one.wall  # of ten, one takes longer
-    return Overhead(one, call, noise)
+FREE = Cost(Reading(0.0, 0.0), Reading(0.0, 0.0))
 
 
-def _typical(batches: Sequence[Batch]) -> Reading:
-    found = [b.excess() for b in batches]
+def cost_of(rehearsed: Sequence[Batch]) -> Cost:
+    """From batches of a program of ours, each clock on its own; time in a processor's queue is
+    no part of the noise."""
+    found = [batch.excess() for batch in rehearsed]
+    walls = [r.wall for r in found]
     cpus = [r.cpu for r in found if r.cpu is not None]
-    return Reading(median(r.wall for r in found), median(cpus) if cpus else None)
+    usual = Reading(median(walls), median(cpus) if cpus else None)
+    own = [r.wall - (r.waited or 0.0) for r in found]
+    return Cost(usual, Reading(_noise(own), _noise(cpus) if cpus else None))
+
+
+def _noise(values: Sequence[float]) -> float:
+    """By how much the upper quartile is above the median."""
+    return sorted(values)[len(values) * 3 // 4] - median(values)
 
 
 def hold(
     who: str,
     batches: Sequence[Batch],
-    cost: Overhead,
+    known: Cost,
     threads: int,
     allowed: float = ALLOWED_SECONDS,
 ) -> None:
     """Refuse a process whose times leave out what the parent's clocks show, beyond ``allowed``
-    seconds a batch and what a call may.
+    seconds a batch, what a call may, and a part of all that is accounted for.
 
     The median over the batches counts: what is hidden in fewer than half of them does not
     change a median. With one thread nothing else may run, so that its CPU time counts; wall
@@ -138,21 +173,20 @@ def hold(
     """
     if not batches:
         return
+    few = len(batches) < FEW
     hidden: list[float] = []
     for batch in batches:
-        left, usual = batch.excess(), cost.of(len(batch.times))
-        told = sum(batch.times)
-        room = allowed + cost.noise + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * told
-        wall = left.wall - usual.wall - room
-        if left.cpu is None or usual.cpu is None:
+        left, room = batch.excess(), known.room(batch, allowed) * (5 if few else 1)
+        wall = left.wall - known.usual.wall - known.noise.wall - room
+        if left.cpu is None or known.usual.cpu is None:
             hidden.append(wall)
             continue
-        cpu = left.cpu - usual.cpu - room
+        cpu = left.cpu - known.usual.cpu - (known.noise.cpu or 0.0) - room
         seen = cpu if threads == 1 else min(wall, cpu)
-        if left.waited is not None:
-            seen = max(seen, wall - left.waited - STOLEN_PART * told)
+        if left.waited is not None and not few:
+            seen = max(seen, wall - left.waited - STOLEN_PART * sum(batch.times))
         hidden.append(seen)
-    typical = median(hidden)
+    typical = min(hidden) if few else median(hidden)
     if typical > 0:
         told = median(sum(b.times) for b in batches)
         taken = median(b.taken.wall for b in batches)
@@ -160,13 +194,17 @@ def hold(
                taken=f"{taken * 1e3:.3f}", hidden=f"{typical * 1e3:.3f}")  # fmt: skip
 
 
-def hold_giving(who: str, first: float, again: float) -> None:
-    """Refuse a process that takes longer to give results the first time than the second, when
-    they are there for certain."""
-    hidden = first - 5 * again - GIVING_SECONDS
+def hold_alone(who: str, turns: Sequence[tuple[float, float]]) -> None:
+    """Refuse a process beside which others of its jail compute: of each turn what they took, and
+    what its calls took, in seconds."""
+    if not turns:
+        return
+    hidden = median(took - OTHERS_SECONDS - ALLOWED_PART * told for took, told in turns)
     if hidden > 0:
-        refuse("measure-clock", None, who=who, told="0.000", taken=f"{first * 1e3:.3f}",
-               hidden=f"{hidden * 1e3:.3f}")  # fmt: skip
+        told = median(t for _, t in turns)
+        taken = median(took + t for took, t in turns)
+        refuse("measure-clock", None, who=who, told=f"{told * 1e3:.3f}",
+               taken=f"{taken * 1e3:.3f}", hidden=f"{hidden * 1e3:.3f}")  # fmt: skip
 
 
 def megahertz(cpus: Sequence[int]) -> tuple[list[float], str]:

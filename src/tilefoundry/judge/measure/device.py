@@ -9,21 +9,17 @@ both of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tilefoundry.judge.measure.clock import Batch, Overhead, Reading, hold, overhead
-from tilefoundry.judge.measure.fresh import Fresh
-from tilefoundry.judge.measure.player import EMPTY, WARM_SECONDS, Player
+from tilefoundry.judge.measure.clock import Batch, Reading, read
+from tilefoundry.judge.measure.giving import Clock
+from tilefoundry.judge.measure.player import WARM_SECONDS, Player
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
-from tilefoundry.judge.run import Runner
-from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
-from tilefoundry.judge.weights import Weights
 
 BATCH_SECONDS = 5e-3
 MOST_SETS, SETS_BYTES = 256, 24 << 30
@@ -33,13 +29,20 @@ BEYOND = 3
 """Times the device's second cache that go by before a set is used again: data is cold then."""
 LEAST_HELD, MOST_HELD = 1e-3, 50e-3
 """Seconds for which the device is held while calls are queued."""
+COLD_TRIES = 4
+"""Batches on cold data in which it is settled how long the device is held: the first allocate."""
+EMPTY = 9
 MOST_CALLS = 256
 """Calls of one batch: the driver queues about a thousand launches."""
 LEAD = 1
-EMPTY_CALLS = 129
-"""Calls of the larger empty batches: near to what is timed, since what a call costs adds up."""
 ALLOWED_SECONDS = 4e-4
 """What may be unaccounted for in a batch: two processes, a driver and a device take part."""
+
+
+def wall(pid: int) -> Reading:
+    """The wall clock: the device is what works, so that processor time counts for nothing."""
+    reading = read(pid)
+    return Reading(reading.wall, None, reading.waited)
 
 
 @dataclass(frozen=True)
@@ -65,31 +68,18 @@ def sets_of(given: int, results: int, cache: int) -> tuple[int, int]:
 class DevicePlayer(Player):
     """A child that is timed on an accelerator."""
 
+    lead, allowed = LEAD, ALLOWED_SECONDS
+
     def __init__(
-        self,
-        who: str,
-        child: Child,
-        threads: int,
-        device: str,
-        clock: Callable[[int], Reading],
+        self, who: str, child: Child, threads: int, device: str, clock: Clock = wall
     ) -> None:
         self.device = device
         self.held = LEAST_HELD
         self.told: dict[str, list[Told]] = {"cold": [], "warm": []}
-        self.sets = self.near = 1
+        self.near = 1
         self.next = 0
-        super().__init__(who, child, [], threads, lambda: None, clock)
-
-    def _overhead(self, evict: Callable[[], None]) -> dict[str, Overhead]:
-        self._held("idle_device", "timing nothing", changes=[(0, 0, "00")])
-        single = [self._nothing(1) for _ in range(EMPTY)]
-        many = [self._nothing(EMPTY_CALLS) for _ in range(EMPTY)]
-        found = overhead(single, many)
-        return {"cold": found, "warm": found}
-
-    def _nothing(self, calls: int) -> Batch:
-        taken, told, _ = self._held("idle_device", "timing nothing", changes=[(0, 0, "00")] * calls)
-        return Batch((told.device / calls,) * calls, taken)
+        self.empty = 0.0
+        super().__init__(who, child, [], threads, clock)
 
     def _held(
         self, what: str, doing: str, **request: Any
@@ -106,25 +96,13 @@ class DevicePlayer(Player):
         told = Told(device, wall, host, held, answer.get("starved") is True)
         return Reading(taken.wall - held, None), told, answer
 
-    def prepare(
-        self,
-        signature: Signature,
-        weights: Weights,
-        device: str,
-        folder: Path,
-        fresh: Fresh,
-        results: int,
-    ) -> Runner:
-        runner = super().prepare(signature, weights, device, folder, fresh, results)
-        self.results = results
-        return runner
-
-    def stage(self, inputs: Mapping[str, RawTensor], sets: int = 1) -> None:
+    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str]) -> None:
         """Sets of inputs: enough to go by the second cache, and as many as lie in half of it."""
         cache = self.l2 if isinstance(self.l2, int) and self.l2 > 0 else 64 << 20
         given = sum(t.nbytes for t in inputs.values())
+        self.restored = [n for n, name in enumerate(inputs) if name in written]
         self.sets, self.near = sets_of(given, self.results, cache)
-        super().stage(inputs, self.sets)
+        self._stage(inputs, range(len(inputs)))
 
     def batch(self, calls: int, data: str) -> Batch:
         """One call on each of ``calls`` sets; each call's time is the mean of the batch."""
@@ -136,6 +114,7 @@ class DevicePlayer(Player):
             self.next = (sets[-1] + 1) % self.sets
         changes = self.fresh.changes(sets)
         self.child.ask("release", "giving up its results")
+        self._restore(sets)
         doing = f"timing {self.runner.signature.func}"
         taken, told, answer = self._held("timed_device", doing, sets=sets, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
@@ -144,14 +123,29 @@ class DevicePlayer(Player):
         self.told[data].append(told)
         return made
 
-    def _several(self, calls: int) -> tuple[float, ...]:
-        """Batches on the sets that lie in the cache, those that lead left out."""
-        found: list[float] = []
-        for number in range(LEAD + -(-calls // self.near)):
-            made = self.batch(self.near, "warm")
-            if number >= LEAD:
-                found.append(made.times[0])
-        return tuple(found)
+    def _others(self) -> float:
+        """None: processors are not what computes."""
+        return 0.0
+
+    def make_ready(self) -> None:
+        """Nothing: each batch on cold data restores the sets that it goes on to."""
+
+    def _several(self, calls: int, give: Callable[[], None] | None = None) -> tuple[float, ...]:
+        """Figures of batches on the sets that lie in the cache."""
+        return super()._several(-(-calls // self.near), give)
+
+    def _part(self, calls: int) -> int:
+        return self.near
+
+    def _figures(self, batch: Batch) -> tuple[float, ...]:
+        return batch.times[:1]
+
+    def imitate(self, other: Player) -> None:
+        assert isinstance(other, DevicePlayer)
+        super().imitate(other)
+        self.held = other.held
+        for told in self.told.values():
+            told.clear()
 
     def warm_up(self) -> None:
         """Call until figures agree; settle how many calls make a batch, and how long the device
@@ -167,38 +161,46 @@ class DevicePlayer(Player):
             most = max(self.calls, self.near)
             self.held = min(MOST_HELD, max(LEAST_HELD, 2 * host * most + LEAST_HELD))
             self.is_steady = steady(figures)
-        self.batch(self.calls, "cold")
+        for _ in range(COLD_TRIES):
+            self.batch(self.calls, "cold")
+            told = self.told["cold"][-1]
+            if not told.starved:
+                break
+            self.held = min(MOST_HELD, max(self.held, 2 * told.host + LEAST_HELD))
+            self.calls = max(1, min(self.calls, int(self.calls * MOST_HELD / (2 * told.host))))
         for data in self.batches:
             self.batches[data].clear()
             self.told[data].clear()
+        self.empty = median(self._nothing() for _ in range(EMPTY))
+
+    def _nothing(self) -> float:
+        """Seconds between two events on the device with no call between them."""
+        return self._held("timed_device", "timing nothing", sets=[], changes=[])[1].device
 
     def time_cold(self) -> None:
         """Calls on data that no cache holds: the sets go round."""
         self.cold.append(self.batch(self.calls, "cold").times[0])
 
-    def hold_clocks(self, threads: int) -> None:
-        """Refuse times that leave out what the command's clock shows; threads are not counted,
-        since the device is what works."""
-        for data, batches in self.batches.items():
-            who = f"the {self.who}"
-            hold(who, batches, self.cost[data], threads + 1, ALLOWED_SECONDS)
-
     def busy(self, data: str) -> list[float]:
         """Not known: processors do not compute here."""
         return []
 
+    def host(self, data: str) -> list[float]:
+        """Seconds for which the host was busy with each call, while the device was held."""
+        pairs = zip(self.told[data], self.batches[data], strict=True)
+        return [told.host / len(batch.times) for told, batch in pairs]
+
     def clocks(self, data: str) -> dict[str, object]:
-        """The three clocks over the same batches: medians in seconds a batch, and how many of
-        the batches the device ran out of queued calls in."""
+        """The three clocks over the same batches: medians in seconds a batch; how many of the
+        batches the device ran out of queued calls in; what the events themselves take."""
         told = self.told[data]
-        usual = [self.cost[data].of(len(b.times)).wall for b in self.batches[data]]
+        usual = self.cost[data].usual.wall
         return {
             "device": median(t.device for t in told),
             "process": median(t.wall - t.held for t in told),
-            "command": median(
-                b.taken.wall - u for b, u in zip(self.batches[data], usual, strict=True)
-            ),
-            "host": median(t.host for t in told),
+            "command": median(b.taken.wall - usual for b in self.batches[data]),
+            "empty": self.empty,
             "starved": sum(t.starved for t in told),
             "batches": len(told),
+            "room": self._room(data),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,18 @@ class Fresh:
         floats = [n for n, t in enumerate(inputs.values()) if t.dtype.is_float and t.count > 1]
         others = [n for n, t in enumerate(inputs.values()) if t.count > 1] if drawn else []
         self.open = floats or others
-        self.history: dict[int, list[tuple[int, int, Any]]] = {}
-        """Of each set: the tensor, the element and the value, in the order of writing."""
-        self.batch: list[tuple[int, int]] = []
-        """Of each call of the last batch: its set, and how much of the history it has seen."""
+        self.own: Collection[int] = range(len(self.data))
+        self.restored: Collection[int] = ()
+        """Tensors that each set has of its own; those that have their first values again
+        before each batch."""
+        self.history: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+        """Of each set and tensor: the element and the value, in the order of writing."""
+        self.batch: list[list[tuple[tuple[int, int], int]]] = []
+        """Of each call of the last batch and each tensor: its history, and how much of it the
+        call has seen."""
+
+    def _key(self, k: int, n: int) -> tuple[int, int]:
+        return (k if n in self.own else 0, n)
 
     def changes(self, sets: Sequence[int]) -> list[tuple[int, int, str]]:
         """For a call on each of ``sets``: the tensor, the place in bytes, the new bytes in hex,
@@ -35,25 +43,28 @@ class Fresh:
         made: list[tuple[int, int, str]] = []
         self.batch.clear()
         for k in sets:
-            history = self.history.setdefault(k, [])
+            for n in self.restored:
+                self.history.pop(self._key(k, n), None)
+        for k in sets:
             if self.open:
                 n = self.open[int(self.rng.integers(len(self.open)))]
                 flat = self.data[n]
                 to, source = (int(i) for i in self.rng.integers(flat.size, size=2))
-                history.append((n, to, flat[source]))
+                self.history.setdefault(self._key(k, n), []).append((to, flat[source]))
                 data = flat[source : source + 1].tobytes().hex()
                 made.append((n, to * flat.itemsize, data))
             else:
                 made.append((0, 0, ""))
-            self.batch.append((k, len(history)))
+            keys = [self._key(k, n) for n in range(len(self.data))]
+            self.batch.append([(key, len(self.history.get(key, ()))) for key in keys])
         return made
 
     def at(self, call: int) -> dict[str, RawTensor]:
         """The inputs of a call of the last batch."""
         data = [flat.copy() for flat in self.data]
-        k, seen = self.batch[call]
-        for n, to, value in self.history[k][:seen]:
-            data[n][to] = value
+        for flat, (key, seen) in zip(data, self.batch[call], strict=True):
+            for to, value in self.history.get(key, [])[:seen]:
+                flat[to] = value
         return {
             name: RawTensor(dtype, shape, flat)
             for (name, (dtype, shape)), flat in zip(self.types.items(), data, strict=True)

@@ -4,50 +4,52 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tilefoundry.judge.channel import read_outputs
 from tilefoundry.judge.measure.clock import (
+    ALLOWED_SECONDS,
+    FREE,
     Batch,
-    Overhead,
     Reading,
+    cost_of,
     hold,
-    hold_giving,
-    overhead,
+    hold_alone,
+    others,
     read,
 )
 from tilefoundry.judge.measure.fresh import Fresh
+from tilefoundry.judge.measure.giving import GIVEN_BYTES, Clock, Given
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor, place
 from tilefoundry.judge.weights import Weights
-from tilefoundry.judge.wire import Malformed
 
+PICKS = secrets.SystemRandom()
 BATCH_SECONDS = 0.01
 MOST_CALLS = 200
 LEAD = 2
 """Calls that bring data and code into the caches again, before those that count."""
 ALONE_SECONDS = 1e-3
 """Calls from so many seconds on are asked for one by one."""
-KEPT_BYTES, KEPT_CALLS = 8 << 20, 8
-"""Results that one request may leave in memory, and how many calls it must be worth: the results
-of every call are kept, so that any may be judged."""
+KEPT_CALLS = 8
+"""How many calls one request must be worth: the results of all are kept and given together."""
 WARM_SECONDS = 3.0
 """Time after which a process that does not become steady is measured as it is."""
-EMPTY, EMPTY_CALLS, EMPTY_COLD = 15, 33, 5
-Clock = Callable[[int], Reading]
+REHEARSALS = 9
+"""Batches of a program of ours that tell what may be left out; one more comes before them."""
 
 
 class Player:
     """A child that is timed on processors; ``who`` is ``candidate`` or ``rival``."""
 
     device = "cpu"
+    lead, allowed = LEAD, ALLOWED_SECONDS
 
     def __init__(
         self,
@@ -55,14 +57,13 @@ class Player:
         child: Child,
         cpus: Sequence[int],
         threads: int,
-        evict: Callable[[], None],
         clock: Clock = read,
     ) -> None:
         self.who, self.child, self.clock = who, child, clock
         self.l2 = child.ask("pin", "starting", cpus=list(cpus), threads=threads,
                             device=self.device).get("l2")  # fmt: skip
         self.pid = child.pid
-        self.cost = self._overhead(evict)
+        self.cost = {"cold": FREE, "warm": FREE}
         self.runner: Runner | None = None
         self.fresh: Fresh | None = None
         self.batches: dict[str, list[Batch]] = {"cold": [], "warm": []}
@@ -74,30 +75,22 @@ class Player:
         """Calls of one request; all their results are kept until the next."""
         self.warmup = 0
         self.is_steady = False
+        self.results, self.sets = 0, 1
+        self.restored: list[int] = []
+        self.givings: dict[str, list[Batch]] = {"cold": [], "warm": []}
+        self.giving = dict(self.cost)
+        """What passed until results were here. ``cost`` and ``giving`` are what batches and that
+        take where nothing is hidden."""
+        self.turns: list[tuple[float, float]] = []
+        """Of each: what other processes of its jail took, and its calls."""
         self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
-
-    def _overhead(self, evict: Callable[[], None]) -> dict[str, Overhead]:
-        """Of cold and of warm batches, while no code of the author's is here yet."""
-        self._empty(1)  # imports
-        single = [self._empty(1) for _ in range(EMPTY)]
-        many = [self._empty(EMPTY_CALLS) for _ in range(EMPTY)]
-        cold: list[Batch] = []
-        for _ in range(EMPTY_COLD):
-            evict()
-            cold.append(self._empty(1))
-        warm = overhead(single, many)
-        found = overhead(cold, many)
-        return {"cold": replace(found, call=warm.call), "warm": warm}
-
-    def _empty(self, calls: int) -> Batch:
-        changes = [(0, 4, "0000803f")] * calls
-        return self._timed("idle", "calling nothing", changes=changes)[0]
 
     def _asked(self, what: str, doing: str, **request: Any) -> tuple[Reading, dict[str, Any]]:
         """An answer, and what it took on the command's clocks."""
         before = self.clock(self.pid)
         answer = self.child.ask(what, doing, **request)
-        return self.clock(self.pid).since(before), answer
+        self.ended = self.clock(self.pid)
+        return self.ended.since(before), answer
 
     def _timed(self, what: str, doing: str, **request: Any) -> tuple[Batch, dict[str, Any]]:
         taken, answer = self._asked(what, doing, **request)
@@ -118,75 +111,104 @@ class Player:
         """Give the process its weights; its inputs are staged by :meth:`stage`. A call's
         results are ``results`` bytes."""
         self.runner = Runner(self.child, signature, weights, device, folder)
-        self.fresh = fresh
-        fits = KEPT_BYTES // max(results, 1)
+        self.fresh, self.results = fresh, results
+        fits = GIVEN_BYTES // max(results, 1)
         self.most = MOST_CALLS if fits >= MOST_CALLS else fits if fits >= KEPT_CALLS else 1
         return self.runner
 
-    def stage(self, inputs: Mapping[str, RawTensor], sets: int = 1) -> None:
-        """Give the process the inputs of its timed calls, to be held ``sets`` times."""
-        assert self.runner is not None
+    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str]) -> None:
+        """Give the process the inputs of its timed calls; those ``written`` by calls of either
+        side are there as often as one request has calls, and are restored before each."""
+        self.restored = [n for n, name in enumerate(inputs) if name in written]
+        self.sets = self.most if self.restored else 1
+        self._stage(inputs, self.restored)
+
+    def _stage(self, inputs: Mapping[str, RawTensor], own: Sequence[int]) -> None:
+        assert self.runner is not None and self.fresh is not None
         folder = self.runner.folder
         places = []
         for n, tensor in enumerate(inputs.values()):
             path = folder / f"{n}.staged"
             path.write_bytes(tensor.view)
             places.append(place(str(path), 0, tensor.dtype.name, tensor.shape))
-        self.child.ask("stage", "taking its inputs", inputs=places, sets=sets)
+        self.child.ask("stage", "taking its inputs", inputs=places, sets=self.sets, own=own,
+                       restored=self.restored)  # fmt: skip
         for used in folder.iterdir():
             used.unlink()
+        self.fresh.own, self.fresh.restored = own, self.restored
+        capacity = max(GIVEN_BYTES, self.results)
+        self.given = Given(self.child, self.pid, self.clock, folder / "timed.output", capacity)
+
+    def make_ready(self) -> None:
+        """Restore what calls wrote, before caches are filled: the process stands still again
+        afterwards."""
+        if self.restored:
+            self.child.go()
+            self._restore([0])
+            self.child.stop()
+
+    def _restore(self, sets: Sequence[int]) -> None:
+        if self.restored:
+            self.child.ask("restore", "restoring its inputs", sets=list(sets))
 
     def batch(self, calls: int, data: str) -> Batch:
         """Times of ``calls`` calls on ``cold`` or ``warm`` data."""
         assert self.runner is not None and self.fresh is not None
-        changes = self.fresh.changes([0] * calls)
+        sets = list(range(calls)) if self.restored else [0] * calls
+        changes = self.fresh.changes(sets)
+        if data == "warm":
+            self._restore(sets)
         doing = f"timing {self.runner.signature.func}"
-        made, answer = self._timed("timed", doing, changes=changes)
+        made, answer = self._timed("timed", doing, sets=sets, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
         if len(made.times) != calls:
             self.child.died(f"it sent {len(made.times)} times of {calls} calls")
         self.batches[data].append(made)
         return made
 
-    def keep(self) -> None:
-        """Take the results of one of the last calls, to be judged; the process did not know
-        before, nor which.
-
-        They must be there already: a process that computes only now is refused.
-        """
+    def give(self, data: str, judged: bool) -> None:
+        """Take results of the last batch, and the time until they are here; one of them is to
+        be judged if ``judged``. The process did not know before of which batch."""
         assert self.runner is not None and self.fresh is not None
-        last = len(self.fresh.batch) - 1
-        call = last if self.runner.manners.static else secrets.randbelow(last + 1)
-        found, first = self._given(call, False)
-        _, again = self._given(call, True)
-        hold_giving(f"the {self.who}", first, again)
-        self.snapshots.append((self.fresh.at(call), found))
+        since, names = self.ended, list(self.fresh.types)
+        there = range(len(self.fresh.batch))
+        calls = list(there[-1:] if self.runner.manners.static else there)
+        if (fits := max(1, GIVEN_BYTES // max(1, self.results))) < len(calls):
+            calls = PICKS.sample(calls, fits)
+        taken, answer = self.given.take(calls, since)
+        self.runner.hold_form(answer, names)
+        self.givings[data].append(Batch((), taken))
+        if judged:
+            picked = secrets.randbelow(len(calls))
+            found = self.given.read(answer, picked)
+            look = self.child.ask("look", "looking at its results", call=calls[picked])
+            self.runner.hold_form(look, names)
+            self.snapshots.append((self.fresh.at(calls[picked]), found))
+        self.child.ask("spoil", "giving up its results", calls=calls)
 
-    def _given(self, call: int, last: bool) -> tuple[list[RawTensor], float]:
-        """The results of a call, and the seconds that it took to give them."""
-        assert self.runner is not None and self.fresh is not None
-        path = self.runner.folder / "timed.output"
-        path.touch()
-        doing = "giving its results"
-        taken, answer = self._asked("results", doing, out=str(path), call=call, last=last)
-        self.runner.hold_form(answer, list(self.fresh.types))
-        with path.open("rb") as file:
-            try:
-                found = read_outputs(file)
-            except Malformed as broken:
-                self.child.died(f"it wrote {broken}")
-        path.unlink()
-        return found, taken.wall if taken.cpu is None else taken.cpu
-
-    def _several(self, calls: int) -> tuple[float, ...]:
-        """Times of calls on warm data, those that lead left out."""
+    def _several(self, calls: int, give: Callable[[], None] | None = None) -> tuple[float, ...]:
+        """Times of calls on warm data, those that lead left out; after any of the batches
+        results are given, which others lead again."""
         found: list[float] = []
-        left = LEAD + calls
-        while left > 0:
-            part = min(left, self.most)
-            found += self.batch(part, "warm").times
-            left -= part
-        return tuple(found[LEAD:])
+        part, lead = self._part(calls), self.lead
+        at = secrets.randbelow(calls) if give is not None else calls
+        while len(found) < calls:
+            times = self._figures(self.batch(part, "warm"))
+            found += times[lead:]
+            lead = max(0, lead - len(times))
+            if give is not None and at < len(found):
+                give()
+                at, lead = calls, self.lead
+        return tuple(found)
+
+    def _part(self, calls: int) -> int:
+        """Calls of each request of a round: all the same, so that none is known for the last."""
+        whole = self.lead + calls
+        return -(-whole // -(-whole // self.most))
+
+    def _figures(self, batch: Batch) -> tuple[float, ...]:
+        """What counts of a batch on warm data."""
+        return batch.times
 
     def warm_up(self) -> None:
         """Call until medians of batches agree, and settle how many calls make a batch."""
@@ -194,48 +216,102 @@ class Player:
         end = time.monotonic() + WARM_SECONDS
         while not self.is_steady and (not figures or time.monotonic() < end):
             figures.append(median(self._several(self.calls)))
-            self.warmup += LEAD + self.calls
+            self.warmup += self.lead + self.calls
             self.calls = calls_for(BATCH_SECONDS, figures[-1], MOST_CALLS)
             if figures[-1] >= ALONE_SECONDS:
                 self.most = 1
             self.is_steady = steady(figures)
         self.batches["warm"].clear()
 
+    def rehearse(self, ours: Player, evict: Callable[[], None]) -> None:
+        """Learn from the player of a program of ours what batches like this side's take."""
+        ours.imitate(self)
+        for _ in range(REHEARSALS + 1):
+            ours.turn(evict, "both", False)
+        for data in self.cost:
+            self.cost[data] = cost_of(ours.batches[data][1:])
+            self.giving[data] = cost_of(ours.givings[data][1:])
+
+    def imitate(self, other: Player) -> None:
+        """Make batches as the player ``other`` does."""
+        assert self.runner is not None and other.runner is not None
+        self.runner.manners = other.runner.manners
+        self.calls, self.most = other.calls, other.most
+        for data in self.batches:
+            self.batches[data].clear()
+            self.givings[data].clear()
+
     def hold_clocks(self, threads: int) -> None:
         """Refuse times that leave out what the parent's clocks show."""
+        who = f"the {self.who}"
         for data, batches in self.batches.items():
-            hold(f"the {self.who}", batches, self.cost[data], threads)
+            hold(who, batches, self.cost[data], threads, self.allowed)
+            if given := self.givings[data]:
+                hold(who, given, self.giving[data], threads, self.allowed)
+        hold_alone(who, self.turns)
 
     def busy(self, data: str) -> list[float]:
         """Processor time over the calls' time, of each batch; empty where it is not known."""
         found: list[float] = []
         for batch in self.batches[data]:
-            usual = self.cost[data].of(len(batch.times))
+            usual = self.cost[data].usual.cpu
             told = sum(batch.times)
-            if batch.taken.cpu is not None and usual.cpu is not None and told:
-                found.append(max(0.0, batch.taken.cpu - usual.cpu) / told)
+            if batch.taken.cpu is not None and usual is not None and told:
+                found.append(max(0.0, batch.taken.cpu - usual) / told)
         return found
+
+    def host(self, data: str) -> list[float]:
+        """No time of its own: a call is what the host does."""
+        return []
 
     def clocks(self, data: str) -> dict[str, object]:
         """The clocks over the same batches, medians in seconds a batch: the process's own, the
         command's, and the processor time that the system counted."""
-        batches, usual = self.batches[data], self.cost[data]
-        costs = [(b.taken.cpu, usual.of(len(b.times)).cpu) for b in batches]
-        cpus = [taken - cost for taken, cost in costs if taken is not None and cost is not None]
+        batches, known = self.batches[data], self.cost[data]
+        cpus = [b.taken.cpu - known.usual.cpu for b in batches
+                if b.taken.cpu is not None and known.usual.cpu is not None]  # fmt: skip
         return {
             "process": median(sum(b.times) for b in batches),
-            "command": median(b.taken.wall - usual.of(len(b.times)).wall for b in batches),
+            "command": median(b.taken.wall - known.usual.wall for b in batches),
             "processor": median(cpus) if cpus else None,
             "batches": len(batches),
+            "room": self._room(data),
         }
+
+    def _room(self, data: str) -> float:
+        """Seconds that a batch, and the giving of its results, might hide together."""
+        batches, known, given = self.batches[data], self.cost[data], self.giving[data]
+        cpu = known.noise.cpu is not None and given.noise.cpu is not None
+        noise = [(c.noise.cpu if cpu else c.noise.wall) or 0.0 for c in (known, given)]
+        room = median(known.room(b, self.allowed) for b in batches)
+        return room + given.room(Batch((), FREE.usual), self.allowed) + sum(noise)
+
+    def turn(self, evict: Callable[[], None], given: str, judged: bool) -> None:
+        """Cold, then warm; results are taken of the ``cold`` call, of a ``warm`` batch, or of
+        ``both``."""
+        before, counts = self._others(), {d: len(made) for d, made in self.batches.items()}
+        self.make_ready()
+        evict()
+        self.child.go()
+        self.time_cold()
+        if given != "warm":
+            self.give("cold", judged)
+        self.time_warm(None if given == "cold" else partial(self.give, "warm", judged))
+        self.child.stop()
+        made = [b for data, count in counts.items() for b in self.batches[data][count:]]
+        self.turns.append((self._others() - before, sum(sum(b.times) for b in made)))
+
+    def _others(self) -> float:
+        """CPU seconds of other processes in this one's jail."""
+        return others(self.pid)
 
     def time_cold(self) -> None:
         """One call on data that no cache holds: the caller has filled them before."""
         self.cold.append(self.batch(1, "cold").times[0])
 
-    def time_warm(self) -> None:
-        """Calls on data that the last call used."""
-        times = self._several(self.calls)
+    def time_warm(self, give: Callable[[], None] | None) -> None:
+        """Calls on data that the last call used; ``give`` is called after one of the batches."""
+        times = self._several(self.calls, give)
         self.warm.append(median(times))
         self.least = min(self.least, *times)
 
@@ -244,29 +320,22 @@ def rounds(
     players: Sequence[Player],
     runs: int,
     evict: Callable[[], None],
-    judged: int,
-    choose: Callable[[Sequence[str]], str] = secrets.choice,
+    judged: Collection[int],
+    shuffle: Callable[[list[str]], object] = PICKS.shuffle,
 ) -> None:
     """``runs`` rounds: each side in turn, cold then warm; who begins alternates.
 
-    Only one side's processes run at a time. In round ``judged`` and in the last one the results
-    of a timed call are taken to be judged: of the cold one or the last warm one, as ``choose``
-    says, which no process knows before.
+    Only one side's processes run at a time. In half of the rounds results are given of the cold
+    call, in the others of one of the warm batches, which no process knows before; in the rounds
+    ``judged`` one of them is kept, to be held to the reference.
     """
+    given = {player: (["cold", "warm"] * runs)[:runs] for player in players}
     for player in players:
+        shuffle(given[player])
         player.child.stop()
     for number in range(runs):
         order = players if number % 2 == 0 else players[::-1]
         for player in order:
-            taken = choose(("cold", "warm")) if number in (judged, runs - 1) else ""
-            evict()
-            player.child.go()
-            player.time_cold()
-            if taken == "cold":
-                player.keep()
-            player.time_warm()
-            if taken == "warm":
-                player.keep()
-            player.child.stop()
+            player.turn(evict, given[player][number], number in judged)
     for player in players:
         player.child.go()

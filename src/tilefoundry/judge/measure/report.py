@@ -40,6 +40,8 @@ class Side:
     least: float
     busy: Mapping[str, float]
     """Processor time over the calls' time: below 1 on one thread, others used the processor."""
+    host: Mapping[str, float]
+    """Seconds of the host for each call, on devices, where they are in no figure."""
     calls: Sequence[int]
     warmup: Sequence[int]
     steady: bool
@@ -54,6 +56,7 @@ class Side:
             "process_medians": {k: list(v) for k, v in self.processes.items()},
             "least_call": self.least,
             "busy": dict(self.busy),
+            "host": dict(self.host),
             "calls": list(self.calls),
             "warmup_calls": list(self.warmup),
             "steady": self.steady,
@@ -195,6 +198,8 @@ class Report:
         }  # fmt: skip
         if data in side.busy:
             each["busy"] = f"{side.busy[data]:.2f}"
+        if data in side.host:
+            each["host"] = time_text(side.host[data])
         if data == "warm":
             each |= {"calls": list(side.calls), "steady": "yes" if side.steady else "no"}
         return each

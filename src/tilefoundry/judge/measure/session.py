@@ -10,6 +10,7 @@ import os
 import secrets
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +23,7 @@ from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, sha256
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
-from tilefoundry.judge.measure.clock import megahertz, read
+from tilefoundry.judge.measure.clock import megahertz
 from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
 from tilefoundry.judge.measure.floor import Floor, Work, floor
@@ -47,6 +48,8 @@ from tilefoundry.judge.wire import Malformed
 
 RANDOM_DRAWS = 2
 """Sets of random inputs that must be right before anything is timed."""
+JUDGED_SECONDS, JUDGED_BYTES = 10.0, 2 << 30
+"""What judging timed calls of a process may take, beside two results of each side."""
 MOST_BYTES = str(1 << 40)
 """No block is given back to the system: fresh pages would be part of each call's time."""
 Predicates = Mapping[str, tuple[Predicate, ...]]
@@ -130,7 +133,10 @@ class Session(Base):
         work = Work.told(reference.ask("work", "counting its operations", dims=dims,
                                        target=asked.target))  # fmt: skip
         known = self._reference(reference, about, signature, weights, dims)
-        self.wanted = [known.run(inputs, ()) for inputs in draws]
+        for inputs in draws:
+            began = time.monotonic()
+            self.wanted.append(known.run(inputs, ()))
+            self.known_seconds = time.monotonic() - began
         to_screen = {
             name: [Draw(w[n], d) for w, d in zip(self.wanted, draws, strict=True)]
             for n, name in enumerate(judged)
@@ -138,6 +144,7 @@ class Session(Base):
         self._screen(judged, to_screen)
         for child in self.children:
             child.stop()
+        ours = self._ours(signature, draws[0])
 
         clocks = [megahertz(self.cpus)]
         self._ask_device()
@@ -155,7 +162,7 @@ class Session(Base):
             if asked.against is not None:
                 rival = self._rival(signature, weights, dims, judged, draws)
                 players.append(rival)
-            self._time(players, number, draws)
+            self._time(players, number, draws, ours)
             every.append(players)
             self._verify(players, known, dims, judged)
             for player in players:
@@ -199,8 +206,31 @@ class Session(Base):
                 child.stop()
         threads, device = self.asked.threads, self.asked.device
         if device != "cpu":
-            return DevicePlayer(role, self._start(role), threads, device, read)
-        return Player(role, self._start(role), self.cpus, threads, self.evict)
+            return DevicePlayer(role, self._start(role), threads, device)
+        return Player(role, self._start(role), self.cpus, threads)
+
+    def _ours(self, signature: Signature, inputs: Mapping[str, RawTensor]) -> Player:
+        """The player of a program of ours, in a process that no author's code is in: it tells
+        what batches take where nothing is hidden."""
+        player = self._player("reference")
+        forms = [[t.dtype.name, list(t.shape)] for t in self.wanted[0]]
+        player.child.ask("stand_in", "making a program of ours", outputs=forms)
+        self._folder()
+        self._prepare(player, signature, Weights(), inputs)
+        player.child.stop()
+        return player
+
+    def _prepare(
+        self,
+        player: Player,
+        signature: Signature,
+        weights: Weights,
+        inputs: Mapping[str, RawTensor],
+    ) -> Runner:
+        """Weights taken; what the inputs of timed calls are."""
+        fresh = Fresh(inputs, [self.picks.getrandbits(63)], self.asked.files is None)
+        results = sum(tensor.nbytes for tensor in self.wanted[0])
+        return player.prepare(signature, weights, self.asked.device, self._place, fresh, results)
 
     def _opened_player(
         self, role: Role, path: str, selector: str | None, form: str, beside: Child | None = None
@@ -225,9 +255,7 @@ class Session(Base):
         draws: Sequence[Mapping[str, RawTensor]],
     ) -> None:
         """Weights taken and every draw's results right, before anything is timed."""
-        fresh = Fresh(draws[0], [self.picks.getrandbits(63)], self.asked.files is None)
-        results = sum(tensor.nbytes for tensor in self.wanted[0])
-        runner = player.prepare(signature, weights, self.asked.device, self._place, fresh, results)
+        runner = self._prepare(player, signature, weights, draws[0])
         for n, inputs in enumerate(draws):
             want = self.wanted[n]
             got = runner.run(inputs, [w.nbytes for w in want])
@@ -320,16 +348,32 @@ class Session(Base):
         players: Sequence[Player],
         number: int,
         draws: Sequence[Mapping[str, RawTensor]],
+        ours: Player,
     ) -> None:
         for player in players:
             player.child.stop()
+        written = {name for p in players if p.runner for name in p.runner.manners.in_place}
+        if number == 0:
+            ours.child.go()
+            ours.stage(draws[0], written)
+            ours.child.stop()
         for player in players:
             player.child.go()
-            player.stage(draws[0])
+            player.stage(draws[0], written)
             player.warm_up()
             player.child.stop()
+            player.rehearse(ours, self.evict)
         order = list(players) if number % 2 == 0 else list(players)[::-1]
-        rounds(order, self.asked.runs, self.evict, self.picks.randrange(self.asked.runs))
+        rounds(order, self.asked.runs, self.evict, self._judged_rounds(draws[0]))
+
+    def _judged_rounds(self, inputs: Mapping[str, RawTensor]) -> set[int]:
+        """The rounds whose results are held to the reference: the last and others at random, as
+        many as its time and our memory allow."""
+        runs = self.asked.runs
+        held = sum(t.nbytes for t in (*inputs.values(), *self.wanted[0]))
+        fits = min(JUDGED_SECONDS / max(self.known_seconds, 1e-9), JUDGED_BYTES / max(held, 1))
+        others = min(runs, max(1, int(fits / 2)))
+        return {runs - 1, *self.picks.sample(range(runs), others)}
 
     # ---- verification
 
@@ -517,6 +561,9 @@ def _side(players: Sequence[Player]) -> Side:
         least=min(p.least for p in players),
         busy={
             data: median(b) for data in figures if (b := [x for p in players for x in p.busy(data)])
+        },
+        host={
+            data: median(h) for data in figures if (h := [x for p in players for x in p.host(data)])
         },
         calls=[p.calls for p in players],
         warmup=[p.warmup for p in players],

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+from tilefoundry.judge.call import torch_types
+from tilefoundry.judge.measure.raw import Reader
+
 
 class Subject(Protocol):
     """What is called: prepared arguments, and results as torch tensors again."""
@@ -17,24 +20,47 @@ class Subject(Protocol):
     def tensors(self, found: Any) -> Any: ...
 
 
-def _nothing(*_: Any) -> None:
-    return None
+class StandIn:
+    """A program of ours in place of an author's: it reads each input and writes each result, of
+    the same types and shapes, and leaves nothing for later."""
+
+    is_twin, func = False, "stand_in"
+
+    def __init__(self, outputs: Sequence[Sequence[Any]], device: str) -> None:
+        kinds = torch_types()
+        self._device = device
+        self._forms = [(list(shape), kinds[dtype]) for dtype, shape in outputs]
+
+    def staged(self, tensors: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        return self, tensors
+
+    def tensors(self, found: Any) -> Any:
+        return found
+
+    def __call__(self, *inputs: Any) -> Any:
+        import torch
+
+        for given in inputs:
+            given.clone()
+        return tuple(
+            torch.full(shape, 1, dtype=kind, device=self._device) for shape, kind in self._forms
+        )
 
 
 def timed_calls(
     call: Any,
-    args: Sequence[Any],
+    given: Sequence[Sequence[Any]],
     changes: Sequence[tuple[Any, int, bytes]],
     clock: Any = perf_counter_ns,
 ) -> tuple[list[int], list[Any]]:
-    """Nanoseconds and result of each call.
+    """Nanoseconds and result of each call on the arguments ``given`` for it.
 
     Before each call one element of the inputs changes, so that no call repeats another. All
     results are kept: whichever is asked for afterwards must be there.
     """
     times: list[int] = []
     results: list[Any] = []
-    for buffer, start, data in changes:
+    for args, (buffer, start, data) in zip(given, changes, strict=True):
         if buffer is not None:
             buffer[start : start + len(data)] = data
         begin = clock()
@@ -45,6 +71,15 @@ def timed_calls(
     return times, results
 
 
+def _bytes(tensor: Any) -> memoryview | None:
+    """The bytes of a tensor, writable; None where it has none."""
+    import torch
+
+    if not tensor.numel():
+        return None
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy()).cast("B")
+
+
 class Stage:
     """Requests of ``measure``, beside those of ``check``."""
 
@@ -52,13 +87,14 @@ class Stage:
     device: str
     subject: Any
     weights: dict[str, Any]
+    open: Any
     _tensor: Any
     _held: Any
-    _write: Any
     _spoil: Any
 
     _clock: Any = None
     """Of the device; none for a CPU."""
+    _reader: Reader
 
     def pin(self, cpus: Sequence[int], threads: int, device: str) -> dict[str, Any]:
         """Keep to some processors and to as many threads, and take a device's clock; before
@@ -70,29 +106,21 @@ class Stage:
 
         torch.set_num_threads(threads)
         if device == "cpu":
+            self._reader = Reader(device)
             return {}
         from tilefoundry.build import host
 
         family, _, ordinal = device.partition(":")
+        torch.cuda.set_device(int(ordinal or 0))  # whose streams are meant where none is named
         torch.zeros(1, device=device)  # its context
         self._clock = host(family, "clock").Clock(int(ordinal or 0))
+        self._reader = Reader(device, self._clock)
         return {"l2": self._clock.l2_bytes}
 
-    def idle(self, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Times of calls that do nothing, asked for in the form of :meth:`timed`."""
-        spare = memoryview(bytearray(8))
-        made = [(spare, at, bytes.fromhex(data)) for _, at, data in changes]
-        times, _ = timed_calls(_nothing, (), made)
-        return {"ns": times}
-
-    def idle_device(self, held: int, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """The device's clock around nothing, asked for in the form of :meth:`timed_device`."""
-        import torch
-
-        spare = torch.zeros(64, dtype=torch.uint8, device="cuda")
-        made = [(spare.data_ptr(), bytes.fromhex(data)) for _, _, data in changes]
-        stream = torch.cuda.current_stream().cuda_stream
-        return self._clock.time(stream, held, made, _nothing)
+    def stand_in(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Make a program of ours what is called."""
+        self.loaded = self.subject = StandIn(outputs, self._reader.device)
+        return {}
 
     def rival(self, library: str, expression: str, dims: Mapping[str, int]) -> dict[str, Any]:
         """Make ``expression`` what is called; without one, name those that may be right."""
@@ -114,19 +142,23 @@ class Stage:
         except Refusal as refusal:
             return {"why": "; ".join(d.says for d in refusal.diags)}
 
-    def stage(self, inputs: Sequence[Mapping[str, Any]], sets: int) -> dict[str, Any]:
-        """Take the inputs that timed calls will use, ``sets`` times, in this process's own
-        memory of the device."""
+    def stage(
+        self, inputs: Sequence[Mapping[str, Any]], sets: int, own: Sequence[int],
+        restored: Sequence[int],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Take the inputs that timed calls will use, in this process's own memory of the device:
+        those numbered ``own`` once for each of ``sets``, the others once. ``restore`` gives those
+        ``restored`` their first values again."""
         import torch
 
         taken = [self._tensor(place, False)[2] for place in inputs]
-        prepared = [[t.clone() for t in taken] for _ in range(sets)]
-        self._tensors = prepared[0]
+        once = [t.clone() for t in taken]
+        self._tensors = prepared = [
+            [t.clone() if n in own else once[n] for n, t in enumerate(taken)] for _ in range(sets)
+        ]
+        self._first = {n: taken[n] for n in restored}
         if self._clock is None:
-            self._buffers = [
-                memoryview(t.reshape(-1).view(torch.uint8).numpy()).cast("B") if t.numel() else None
-                for t in self._tensors
-            ]
+            self._buffers = [[_bytes(t) for t in tensors] for tensors in prepared]
         else:
             self._places = [[t.data_ptr() for t in tensors] for tensors in prepared]
             self._stream = torch.cuda.current_stream().cuda_stream
@@ -140,8 +172,17 @@ class Stage:
         else:
             name = self.loaded.func if self.loaded.is_twin else "__call__"
             self._call, self._sets = getattr(subject, name), prepared
-        self._args = self._sets[0]
         self._results_kept: list[Any] = []
+        self._used: Sequence[int] = ()
+        return {}
+
+    def restore(self, sets: Sequence[int]) -> dict[str, Any]:
+        """Undo what calls wrote into their inputs, outside any call's time."""
+        for k in sets:
+            for n, tensor in self._first.items():
+                self._tensors[k][n].copy_(tensor)
+        if self._clock is not None:
+            self._clock.settle()
         return {}
 
     def _evaluation(self) -> Any:
@@ -150,14 +191,17 @@ class Stage:
         module, func = self.loaded.module, self.loaded.func
         return lambda *tensors: evaluate(module, func, list(tensors), self.weights, self.device)
 
-    def timed(self, changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """One call per change; the results are kept, should one be asked for."""
-        import torch
+    def timed(self, sets: Sequence[int], changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """One call on each of the staged ``sets``, one element of each changed; the results are
+        kept, should they be asked for."""
 
-        made = [(self._buffers[n], at, bytes.fromhex(data)) for n, at, data in changes]
+        made = [(self._buffers[k][n], at, bytes.fromhex(data))
+                for k, (n, at, data) in zip(sets, changes, strict=True)]  # fmt: skip
         self._results_kept.clear()
-        with torch.no_grad():
-            times, self._results_kept = timed_calls(self._call, self._args, made)
+        self._used = sets
+        given = [self._sets[k] for k in sets]
+        with self._reader.no_grad():
+            times, self._results_kept = timed_calls(self._call, given, made)
         return self._odd() or {"ns": times}
 
     def timed_device(
@@ -165,18 +209,17 @@ class Stage:
     ) -> dict[str, Any]:
         """One call on each of the staged ``sets``, one element of each changed, behind
         ``held`` nanoseconds in which the device does nothing else."""
-        import torch
 
         places = [(self._places[k][n] + at, bytes.fromhex(data))
                   for k, (n, at, data) in zip(sets, changes, strict=True) if data]  # fmt: skip
         call, given = self._call, [self._sets[k] for k in sets]
-        kept = self._results_kept
+        kept, self._used = self._results_kept, sets
 
         def run() -> None:
             for args in given:
                 kept.append(call(*args))
 
-        with torch.no_grad():
+        with self._reader.no_grad():
             found = self._clock.time(self._stream, held, places, run)
         return self._odd() or found
 
@@ -193,20 +236,29 @@ class Stage:
         odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
         return {"form": [0, f"a {odd.pop().__name__}"]} if odd and self._back is None else {}
 
-    def results(self, out: str, call: int, last: bool) -> dict[str, Any]:
-        """Write the results of one of the last timed calls to the file ``out``; the ``last``
-        time they are spoiled then."""
+    def results(self, out: str, calls: Sequence[int]) -> dict[str, Any]:
+        """Write the results of some of the last timed calls to the file ``out``."""
+        found = [self._outputs(call) for call in calls]
+        with self.open(out, "r+b") as file:
+            return self._reader.write_all(file, found)
+
+    def look(self, call: int) -> dict[str, Any]:
+        """What is wrong with where the results of a call lie."""
+        if self.subject is None:
+            return {}
+        return self._held(self._outputs(call), self._tensors[self._used[call]])
+
+    def spoil(self, calls: Sequence[int]) -> dict[str, Any]:
+        """Overwrite results that were given: a buffer kept for the next call holds none."""
+        if self.subject is not None:
+            for call in calls:
+                self._spoil(self._outputs(call))
+        return self.release()
+
+    def _outputs(self, call: int) -> tuple[Any, ...]:
         found = self._results_kept[call]
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
-        if self._back is not None:
-            outputs = tuple(self._back(x) for x in outputs)
-        answer = self._held(outputs, self._tensors) if self.subject is not None else {}
-        if not answer:
-            self._write(out, outputs)
-            if last and self.subject is not None:
-                self._results_kept.clear()
-                self._spoil(outputs)
-        return answer
+        return outputs if self._back is None else tuple(self._back(x) for x in outputs)
 
     def versions(self) -> dict[str, Any]:
         """What the libraries say of themselves in this process."""
@@ -222,5 +274,5 @@ class Stage:
             for library in (torch.backends.mkldnn, torch.backends.mkl):
                 if library.is_available():
                     said.enter_context(library.verbose(1))
-            self._call(*self._args)
+            self._call(*self._sets[0])
         return {}

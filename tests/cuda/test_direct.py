@@ -28,8 +28,9 @@ ARGUMENTS = [Argument("x", F32, SHAPE, "in"), Argument("w", F32, SHAPE, "weight"
              Argument("y", F32, SHAPE, "out")]  # fmt: skip
 MAP = MapPlan(("argument", 0), "f32", (8, 4), (32,), (8, 4), 0)
 PLANS = (
-    LaunchPlan("f", 3, 64, 100, False, 2, (("argument", 0), ("work", 256)), (MAP,)),
-    LaunchPlan("g", 5, 32, 0, True, 1, (("work", 256), ("argument", 1), ("argument", 2)), ()),
+    LaunchPlan("f", 3, 64, 100, False, 2, True, (("argument", 0), ("work", 256)), (MAP,)),
+    LaunchPlan("g", 5, 32, 0, True, 1, False, (("work", 256), ("argument", 1), ("argument", 2)),
+               ()),
 )
 
 
@@ -116,10 +117,11 @@ class Device:
 
 
 def launches(x, w, y, stream=7):
-    """What the driver is asked for by hand: attributes are CLUSTER_DIMENSION 4, COOPERATIVE 2."""
+    """What the driver is asked for by hand: attributes are COOPERATIVE 2,
+    CLUSTER_DIMENSION 4, PROGRAMMATIC_STREAM_SERIALIZATION 6."""
     x, w, y = (t if isinstance(t, int) else t.data_ptr() for t in (x, w, y))
     return [
-        (11, 3, 64, 100, stream, [4], [x, WORK + 256, x]),
+        (11, 3, 64, 100, stream, [4, 6], [x, WORK + 256, x]),
         (12, 5, 32, 0, stream, [2], [WORK + 256, w, y]),
     ]
 
@@ -160,7 +162,8 @@ def test_outputs_are_made(device, tensors):
 
 def test_several_outputs_are_a_tuple(device, tensors):
     arguments = [*ARGUMENTS, Argument("z", F32, SHAPE, "out")]
-    plans = (LaunchPlan("f", 1, 32, 0, False, 1, tuple(("argument", n) for n in (3, 2, 0)), ()),)
+    plans = (LaunchPlan("f", 1, 32, 0, False, 1, False, tuple(("argument", n) for n in (3, 2, 0)),
+                        ()),)
     x, w, _ = tensors
     y, z = device.made(arguments, plans).make({"w": w}, x)
     assert device.seen[0][-1] == [z.data_ptr(), y.data_ptr(), x.data_ptr()]

@@ -110,6 +110,46 @@ def test_the_machine_does_what_the_schedule_says(assembled):
     assert seen == words
 
 
+TOUCHES = re.compile(r"\b(LDG|STG|LD|ST|ATOMG?|RED|REDG|LDGSTS|UTMALDG|UTMASTG|UBLKCP)\b")
+"""What reads or writes device memory."""
+
+
+@needs_nvcc
+@pytest.mark.skipif(CUOBJDUMP is None, reason="needs cuobjdump")
+def test_nothing_is_touched_before_the_kernel_before_has_ended(assembled):
+    """griddepcontrol is ACQBULK (wait) and PREEXIT (launch_dependents) in SASS. The assembler
+    moves loads of what a kernel does not write over it, so there are none in such a kernel."""
+    waiting = set()
+    for name, (_, built) in assembled.items():
+        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        parts = dict(p.split("\n", 1) for p in done.stdout.split("Function : ")[1:])
+        for launch in built.source.launches:
+            text = parts[launch.kernel]
+            assert launch.overlaps == ("ACQBULK" in text) == ("PREEXIT" in text), name
+            if launch.overlaps:
+                assert not launch.cooperative, name
+                assert not TOUCHES.search(text[: text.index("ACQBULK")]), name
+                assert text.index("ACQBULK") < text.index("PREEXIT"), name
+                waiting.add(launch.kernel)
+                assert ".CONSTANT" not in text, name
+    assert {"gemm", "attention", "gemv"} <= waiting
+
+
+@needs_nvcc
+@pytest.mark.skipif(CUOBJDUMP is None, reason="needs cuobjdump")
+def test_the_start_of_shared_memory_is_asked_for_once(assembled):
+    """Not in every turn of a loop, before each wait."""
+    for name in ("gemm_halves", "gemm_skinny", "gemm_optimal"):
+        _, built = assembled[name]
+        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        lines = done.stdout.splitlines()
+        first = next(n for n, x in enumerate(lines) if "PHASECHK" in x)
+        waits = [n for n, x in enumerate(lines) if "PHASECHK" in x]
+        assert not any("SR_CgaCtaId" in x for x in lines[first : waits[-1]]), name
+
+
 @needs_nvcc
 def test_what_is_written_twice_is_computed_twice(assembled):
     """64 numbers a thread and their exponentials, four CTAs of 256 threads to a processor."""

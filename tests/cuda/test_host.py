@@ -206,11 +206,15 @@ def test_what_a_kernel_cannot_take(launched, wrong):
     assert not seen
 
 
-def test_the_cluster_of_a_launch():
-    made = driver.attributes(True, 4)
-    # CUDA Driver API, CUlaunchAttributeID: 2 is COOPERATIVE, 4 CLUSTER_DIMENSION
-    assert [(a.id, list(a.value)[:3]) for a in made] == [(2, [1, 0, 0]), (4, [4, 1, 1])]
-    assert not len(driver.attributes(False, 1))
+def test_the_attributes_of_a_launch():
+    """CUDA Driver API, CUlaunchAttributeID: 2 is COOPERATIVE, 4 CLUSTER_DIMENSION,
+    6 PROGRAMMATIC_STREAM_SERIALIZATION."""
+    plan = LaunchPlan("f", 8, 128, 0, True, 4, False, (), ())
+    found = [(a.id, list(a.value)[:3]) for a in driver.attributes(plan)]
+    assert found == [(2, [1, 0, 0]), (4, [4, 1, 1])]
+    plan = LaunchPlan("f", 8, 128, 0, False, 1, True, (), ())
+    assert [(a.id, list(a.value)[:1]) for a in driver.attributes(plan)] == [(6, [1])]
+    assert not len(driver.attributes(LaunchPlan("f", 8, 128, 0, False, 1, False, (), ())))
 
 
 @pytest.mark.parametrize(("cooperative", "grid", "fits"), [
@@ -225,7 +229,7 @@ def test_clusters_that_do_not_fit(monkeypatch, cooperative, grid, fits):
             return 0
 
     monkeypatch.setattr(driver, "library", Occupied)
-    plan = LaunchPlan("f", grid, 128, 0, cooperative, 4, (), ())
+    plan = LaunchPlan("f", grid, 128, 0, cooperative, 4, False, (), ())
     if fits:
         driver.clusters_fit(ctypes.c_void_p(7), plan)
         return

@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const uint16_t *__restrict__ v, uint16_t *__restrict__ out, const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map)
 {
     extern __shared__ __align__(1024) char smem[];
+    const uint32_t shared = tf_shared_start(smem);
     const int tid = threadIdx.x;
     const int warp = __shfl_sync(0xffffffff, tid / 32, 0);
     const int block = (int)blockIdx.x / 64;
@@ -65,11 +66,11 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
     const int w = (warp - 4) % 4;
     const int l8 = (tid - 128) / 4 % 8;
     const int l4 = (tid - 128) % 4;
-    const uint32_t q_tile_full = tf_shared(smem) + 163840;
-    const uint32_t k_ring_full = tf_shared(smem) + 163848;
-    const uint32_t k_ring_empty = tf_shared(smem) + 163864;
-    const uint32_t v_ring_full = tf_shared(smem) + 163880;
-    const uint32_t v_ring_empty = tf_shared(smem) + 163896;
+    const uint32_t q_tile_full = shared + 163840;
+    const uint32_t k_ring_full = shared + 163848;
+    const uint32_t k_ring_empty = shared + 163864;
+    const uint32_t v_ring_full = shared + 163880;
+    const uint32_t v_ring_empty = shared + 163896;
     if (warp == 0 && tf_elect()) {
         tf_mbarrier_init(q_tile_full, 1);
         tf_mbarrier_init(k_ring_full, 1);
@@ -83,13 +84,15 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
         tf_mbarrier_init_fence();
     }
     tf_barrier<0, 384>();  // barriers initialised
+    tf_overlap_wait();  // for the end of the kernel before this one
+    tf_overlap_next();  // the next one may start, and wait
     if (warp < 4) {
         tf_fewer_registers<40>();  // warpgroups 0:1
         if (warp == 0) {
             if (tf_elect()) {
                 tf_mbarrier_expect(q_tile_full, 32768);  // q_tile filled
                 // queries = tf.schedule((q[cta.batch, m:m + BM, cta.head, :], q_tile), op=T.copy_async_tensor())
-                tf_tensor_load(tf_shared(smem + 131072), q_map, q_tile_full, 0, block * 128, 0, batch, head);
+                tf_tensor_load(shared + 131072, q_map, q_tile_full, 0, block * 128, 0, batch, head);
             }
             #pragma unroll 1
             for (int n_2 = 0; n_2 < block * 128 + 3712; n_2 += 128) {
@@ -99,13 +102,13 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
                 if (tf_elect()) {
                     tf_mbarrier_expect(k_ring_full + slot * 8, 32768);  // k_ring filled
                     // keys = tf.schedule((k[cta.batch, n:n + BN, group, :], k_ring), op=T.copy_async_tensor())
-                    tf_tensor_load(tf_shared(smem + slot * 32768), k_map, k_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
+                    tf_tensor_load(shared + slot * 32768, k_map, k_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
                 }
                 tf_mbarrier_wait(v_ring_empty + slot * 8, phase);  // v_ring free
                 if (tf_elect()) {
                     tf_mbarrier_expect(v_ring_full + slot * 8, 32768);  // v_ring filled
                     // vals = tf.schedule((v[cta.batch, n:n + BN, group, :], v_ring), op=T.copy_async_tensor())
-                    tf_tensor_load(tf_shared(smem + 65536 + slot * 32768), v_map, v_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
+                    tf_tensor_load(shared + 65536 + slot * 32768, v_map, v_ring_full + slot * 8, 0, n_2, 0, batch, head / 4);
                 }
             }
         }
@@ -152,8 +155,8 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             tf_wgmma_fence();
             // s = tf.schedule((zero, queries, tf.transpose(keys, (1, 0))), op=T.tiled_mma(atom=scores), repeat=(2, 1, D // 16))
             {
-                const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 131072) + g * 8192);
-                const uint64_t b_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + slot * 32768));
+                const uint64_t a_tile = tf_descriptor(0x4000004000000000, shared + 131072 + g * 8192);
+                const uint64_t b_tile = tf_descriptor(0x4000004000000000, shared + slot * 32768);
                 wgmma_m64n128k16_f16(zero, a_tile, b_tile, 0);
                 wgmma_m64n128k16_f16(zero, a_tile + 2, b_tile + 2, 1);
                 wgmma_m64n128k16_f16(zero, a_tile + 4, b_tile + 4, 1);
@@ -359,7 +362,7 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
             tf_wgmma_fence();
             // acc = tf.schedule((acc * fade, tf.cast(power, "f16"), vals), op=T.tiled_mma(atom=values), repeat=(2, 1, BN // 16))
             {
-                const uint64_t b_tile = tf_descriptor(0x4000004004000000, tf_shared(smem + 65536 + slot * 32768));
+                const uint64_t b_tile = tf_descriptor(0x4000004004000000, shared + 65536 + slot * 32768);
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[0], cast[16], cast[1], cast[17], b_tile, 1);
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[2], cast[18], cast[3], cast[19], b_tile + 128, 1);
                 wgmma_m64n128k16_f16_rs_bt(acc, cast[4], cast[20], cast[5], cast[21], b_tile + 256, 1);

@@ -42,16 +42,17 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *__restrict__ out, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map)
 {
     extern __shared__ __align__(1024) char smem[];
+    const uint32_t shared = tf_shared_start(smem);
     const int tid = threadIdx.x;
     const int warp = __shfl_sync(0xffffffff, tid / 32, 0);
     const int persistent = (int)blockIdx.x;
     const int group = (warp - 4) / 4;
     const int lane8 = (tid - 128) / 4 % 8;
     const int lane4 = (tid - 128) % 4;
-    const uint32_t lhs_ring_full = tf_shared(smem) + 212992;
-    const uint32_t lhs_ring_empty = tf_shared(smem) + 213016;
-    const uint32_t staged_dst_full = tf_shared(smem) + 213040;
-    const uint32_t staged_dst_empty = tf_shared(smem) + 213048;
+    const uint32_t lhs_ring_full = shared + 212992;
+    const uint32_t lhs_ring_empty = shared + 213016;
+    const uint32_t staged_dst_full = shared + 213040;
+    const uint32_t staged_dst_empty = shared + 213048;
     if (warp == 0 && tf_elect()) {
         tf_mbarrier_init(lhs_ring_full, 1);
         tf_mbarrier_init(lhs_ring_full + 1 * 8, 1);
@@ -64,6 +65,8 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
         tf_mbarrier_init_fence();
     }
     tf_barrier<0, 384>();  // barriers initialised
+    tf_overlap_wait();  // for the end of the kernel before this one
+    tf_overlap_next();  // the next one may start, and wait
     if (warp < 4) {
         tf_fewer_registers<40>();  // warpgroups 0:1
         if (warp == 0) {
@@ -75,15 +78,15 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                     if (tf_elect()) {
                         tf_mbarrier_expect(lhs_ring_full + slot * 8, 49152);  // lhs_ring, rhs_ring filled
                         // lhs = tf.schedule((a[m:m + BM, k], lhs_ring), op=T.copy_async_tensor())
-                        tf_tensor_load(tf_shared(smem + 98304 + slot * 16384), a_map, lhs_ring_full + slot * 8, k, (task / 1088) * 2048 + (task % 16) * 128);
+                        tf_tensor_load(shared + 98304 + slot * 16384, a_map, lhs_ring_full + slot * 8, k, (task / 1088) * 2048 + (task % 16) * 128);
                         // rhs = tf.schedule((b[k, n:n + BN], rhs_ring), op=T.copy_async_tensor())
-                        tf_tensor_load(tf_shared(smem + slot * 32768), b_map, lhs_ring_full + slot * 8, 0, 0, ((task / 16) % 68) * 4, k / 16);
+                        tf_tensor_load(shared + slot * 32768, b_map, lhs_ring_full + slot * 8, 0, 0, ((task / 16) % 68) * 4, k / 16);
                     }
                 }
                 tf_mbarrier_wait(staged_dst_full, task_turn % 2);  // staged_dst filled
                 if (tf_elect()) {
                     // tile = tf.schedule((staged, tile_dst), op=T.copy_async_tensor())
-                    tf_tensor_store(out_map, tf_shared(smem + 147456), 0, (task / 1088) * 2048 + (task % 16) * 128, ((task / 16) % 68) * 4);
+                    tf_tensor_store(out_map, shared + 147456, 0, (task / 1088) * 2048 + (task % 16) * 128, ((task / 16) % 68) * 4);
                     tf_bulk_commit();
                     tf_bulk_wait_read<0>();  // staged_dst free
                 }
@@ -106,8 +109,8 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 tf_wgmma_fence();
                 // acc = tf.schedule((acc, lhs, rhs), op=T.tiled_mma(atom=wgmma), repeat=(2, 1, 4))
                 {
-                    const uint64_t a_tile = tf_descriptor(0x4000004000000000, tf_shared(smem + 98304 + slot * 16384) + group * 8192);
-                    const uint64_t b_tile = tf_descriptor(0x4000004000800000, tf_shared(smem + slot * 32768));
+                    const uint64_t a_tile = tf_descriptor(0x4000004000000000, shared + 98304 + slot * 16384 + group * 8192);
+                    const uint64_t b_tile = tf_descriptor(0x4000004000800000, shared + slot * 32768);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile, b_tile, k > 0);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 2, b_tile + 512, 1);
                     wgmma_m64n256k16_bf16_bt(acc, a_tile + 4, b_tile + 1024, 1);
@@ -137,7 +140,7 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
                 const int row = tf_swizzle<3, 4, 3>(((tid - 128) & 7) * 128 + (((tid - 128) >> 3) & 3) * 16 + ((tid - 128) >> 5) * 2048);
                 #pragma unroll
                 for (int i = 0; i < 16; i++) {
-                    tf_store_matrix(tf_shared(smem + 147456) + (row ^ ((i % 2) * 64 + (i / 2 % 4) * 16384 + (i / 8) * 1024)), tile_out[i * 4], tile_out[i * 4 + 1], tile_out[i * 4 + 2], tile_out[i * 4 + 3]);
+                    tf_store_matrix(shared + 147456 + (row ^ ((i % 2) * 64 + (i / 2 % 4) * 16384 + (i / 8) * 1024)), tile_out[i * 4], tile_out[i * 4 + 1], tile_out[i * 4 + 2], tile_out[i * 4 + 3]);
                 }
             }
             tf_proxy_fence();  // staged_dst filled

@@ -35,7 +35,7 @@ def emit_tensor(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     window = found.window or Window.all_of(found.type)
     starts = plan.coordinates(window.starts)
     name = k.map_of(far.buffer, plan)
-    base = f"tf_shared({k.shared(near.buffer, near.slot)})"
+    base = k.address(near.buffer, near.slot)
     at_near = side(near)
     tile = at_near if isinstance(at_near, Unmet) else at_near.place()
     assert not isinstance(tile, Unmet)
@@ -73,7 +73,7 @@ def emit_bulk(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         for axis, n in enumerate(start):
             at = at + shared.along(axis, n)
             place = place + global_.along(axis, n)
-        to = f"tf_shared({k.shared(near.buffer, near.slot)}) + {k.dim(at * size)}"
+        to = f"{k.address(near.buffer, near.slot)} + {k.dim(at * size)}"
         from_ = f"{k.names[far.buffer]} + {k.dim(place)}"
         if load:
             k.out.line(f"tf_bulk_load({to}, {from_}, {plan.bytes}, {_completion(k, issue)});")

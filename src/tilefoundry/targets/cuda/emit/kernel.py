@@ -16,7 +16,7 @@ from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.targets.contract.unit import CLUSTER
-from tilefoundry.targets.cuda.emit import flight, rings, roles, sync
+from tilefoundry.targets.cuda.emit import flight, overlap, rings, roles, sync
 from tilefoundry.targets.cuda.emit.held import moving, words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
@@ -69,6 +69,11 @@ class Kernel(Places, Statements):
         self.work: list[tuple[Buffer, int]] = []
         self.meets = False
         """CTAs wait for one another: all must be resident."""
+        self.overlaps = False
+        """It starts while the kernel before it ends."""
+        self._behind: Sync | None = None
+        self._waits = 0
+        """How often that is written: once for each kind of warp that is written apart."""
         self.cluster = _cluster(func, self.sizes)
         """CTAs that are launched together, for each other's shared memory; 1: each alone."""
         self.remote = {s.barrier for s, _ in walk(func.body) if isinstance(s, Sync) and s.over}
@@ -104,6 +109,8 @@ class Kernel(Places, Statements):
             elif isinstance(stmt, Sync) and stmt.kind == "grid":
                 self.form(stmt, f"T.sync_{stmt.kind}", "no program has needed it yet",
                           "split the kernel in two")  # fmt: skip
+        self.overlaps = overlap.overlaps(self.func) and not self.meets
+        self._behind = overlap.after(self.func) if self.overlaps else None
         for buffer in self.func.buffers:
             if buffer.role == "work":
                 self._device(buffer, -(-prod(buffer.shape) * buffer.dtype.bits // 8))
@@ -132,6 +139,7 @@ class Kernel(Places, Statements):
         with self.out.at(self.func.span), self.out.block(""):
             if self.func.shared_bytes:
                 self.out.line("extern __shared__ __align__(1024) char smem[];")
+                self.out.line("const uint32_t shared = tf_shared_start(smem);")
             self.out.line("const int tid = threadIdx.x;")
             self.out.line("const int warp = __shfl_sync(0xffffffff, tid / 32, 0);")
             coordinates = self._coordinates()
@@ -140,7 +148,10 @@ class Kernel(Places, Statements):
             for counter in self.func.counters:
                 self.names[counter] = self.out.name(counter.name)
                 self.out.line(f"int {self.names[counter]} = 0;")
+            if self.overlaps and self._behind is None:
+                self._wait_for_the_one_before()
             self.body(self.func.body, Mesh())
+        assert bool(self._waits) == self.overlaps, self.func.name
         self._unused(coordinates)
         at = self.func.span
         resident = self.resident()
@@ -170,6 +181,11 @@ class Kernel(Places, Statements):
         wanted = min(wanted, POOL // (self.threads * max(32, int(most * SHARE))))
         return max(1, min(wanted, THREADS // self.threads, MOST_CTAS))
 
+    def _wait_for_the_one_before(self) -> None:
+        self._waits += 1
+        self.out.line("tf_overlap_wait();  // for the end of the kernel before this one")
+        self.out.line("tf_overlap_next();  // the next one may start, and wait")
+
     def declare(self, buffer: Buffer) -> None:
         """A buffer of the kernel's own: an array of words, or a place in shared memory."""
         if buffer.storage != "rmem":
@@ -187,7 +203,7 @@ class Kernel(Places, Statements):
 
     def _barrier(self, barrier: Barrier) -> None:
         name = self.names[barrier] = self.out.name(barrier.name)
-        self.out.line(f"const uint32_t {name} = tf_shared(smem) + {barrier.offset};")
+        self.out.line(f"const uint32_t {name} = shared + {barrier.offset};")
 
     def _unused(self, lines: range) -> None:
         """Takes away the coordinates that nothing mentions."""
@@ -297,6 +313,8 @@ class Kernel(Places, Statements):
 
     def sync(self, stmt: Sync, mesh: Mesh) -> None:
         sync.write(self, stmt, mesh)
+        if stmt is self._behind:
+            self._wait_for_the_one_before()
 
     def scope(self, stmt: With, mesh: Mesh) -> None:
         tests: list[str] = []

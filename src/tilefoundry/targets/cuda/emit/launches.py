@@ -26,7 +26,8 @@ class MapPlan:
 class LaunchPlan:
     """One kernel's launch; its parameters are the ``pointers``, then the ``maps``.
     ``cooperative``: its CTAs wait for one another, so all must be resident. ``cluster``: CTAs
-    that reach each other's shared memory, launched together."""
+    that reach each other's shared memory, launched together. ``overlaps``: it waits itself for
+    the end of the kernel before it, and may start earlier."""
 
     kernel: str
     grid: int
@@ -34,5 +35,6 @@ class LaunchPlan:
     shared_bytes: int
     cooperative: bool
     cluster: int
+    overlaps: bool
     pointers: tuple[Where, ...]
     maps: tuple[MapPlan, ...]

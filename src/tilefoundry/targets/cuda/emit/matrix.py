@@ -78,7 +78,7 @@ def move(k: Kernel, plan: MatrixPlan, held: View, memory: View, mesh: Mesh, load
     out = k.out
     row = out.name("row")
     swizzle = place.swizzle if place.swizzle is not None and place.swizzle.B else None
-    start = f"tf_shared({k.shared(memory.buffer, memory.slot)})"
+    start = k.address(memory.buffer, memory.slot)
     place_of = _addresses(k, swizzle, start, row, lane, base, table, extra)
     word = "matrix_trans" if plan.trans else "matrix"
     per = per_word(held.dtype)

@@ -57,6 +57,11 @@ class Places:
         self.declare(buffer)
         return f"{memory} + {self.slot_offset(buffer, slot)}"
 
+    def address(self, buffer: Buffer, slot: Dim) -> str:
+        """The same as an address of shared memory."""
+        self.declare(buffer)
+        return f"shared + {self.slot_offset(buffer, slot)}"
+
     def slot_offset(self, buffer: Buffer, slot: Dim) -> str:
         """Bytes from the start of shared memory to a slot."""
         places = buffer.offsets

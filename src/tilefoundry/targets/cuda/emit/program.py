@@ -56,12 +56,12 @@ def emit_program(program: Program) -> Source:
 
 
 RESERVED = frozenset([
-    "tid", "warp", "smem", "i", "n", "int", "long", "short", "char", "float", "double", "bool",
-    "for", "if", "else", "while", "do", "switch", "case", "default", "break", "continue", "return",
-    "goto", "static", "inline", "const", "volatile", "register", "auto", "extern", "struct",
-    "union", "enum", "typedef", "sizeof", "void", "signed", "unsigned", "class", "template",
-    "this", "new", "delete", "true", "false", "operator", "namespace", "using", "public",
-    "private", "try", "catch", "throw", "and", "or", "not", "xor", "half", "min", "max", "abs",
+    "tid", "warp", "smem", "shared", "i", "n", "int", "long", "short", "char", "float", "double",
+    "bool", "for", "if", "else", "while", "do", "switch", "case", "default", "break", "continue",
+    "return", "goto", "static", "inline", "const", "volatile", "register", "auto", "extern",
+    "struct", "union", "enum", "typedef", "sizeof", "void", "signed", "unsigned", "class",
+    "template", "this", "new", "delete", "true", "false", "operator", "namespace", "using",
+    "public", "private", "try", "catch", "throw", "and", "or", "not", "xor", "half", "min", "max", "abs",
     "exp", "log", "pow", "sin", "cos", "main", "asm", "typename", "explicit", "export", "friend",
     "mutable", "virtual", "y0", "y1", "j0", "j1", "yn", "jn", "threadIdx", "blockIdx",
 ])  # fmt: skip
@@ -102,7 +102,7 @@ def _launch(
     maps = tuple(_map(m, where[m.buffer]) for m in kernel.maps.values())
     return LaunchPlan(
         kernel.func.name, kernel.grid, kernel.threads, kernel.func.shared_bytes,
-        kernel.meets, kernel.cluster, tuple(pointers), maps,
+        kernel.meets, kernel.cluster, kernel.overlaps, tuple(pointers), maps,
     )  # fmt: skip
 
 

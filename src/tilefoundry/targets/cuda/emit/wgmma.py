@@ -69,7 +69,7 @@ def _descriptor(
     place = found.place()
     assert not isinstance(place, Unmet)
     made = descriptor(p.fit, name, place)
-    start = f"tf_shared({k.shared(view.buffer, view.slot)})"
+    start = k.address(view.buffer, view.slot)
     if place.base != 0:
         start += f" + {k.dim(place.base * (place.bits // 8))}"
     for axis, step in where.steps:

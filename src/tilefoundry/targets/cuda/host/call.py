@@ -34,7 +34,7 @@ class Packed:
         self.maps = [at for _, at in made]
         places = [*(first + 8 * n for n in range(len(pointers))), *self.maps]
         self._parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
-        self._attributes = driver.attributes(plan.cooperative, plan.cluster)
+        self._attributes = driver.attributes(plan)
         self._kept = values, made
         for at, m, address in zip(self.maps, plan.maps, addresses, strict=True):
             driver.encode(at, m.dtype, address, m.dims, m.strides, m.box, m.swizzle)

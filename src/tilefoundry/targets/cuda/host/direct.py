@@ -200,7 +200,7 @@ def _launch(plan: LaunchPlan, order: Sequence[int], maps: Sequence[int]) -> tupl
     def of(where: Where) -> CWhere:
         return CWhere(order[where[1]], 0) if where[0] == "argument" else CWhere(-1, where[1])
 
-    attributes = driver.attributes(plan.cooperative, plan.cluster)
+    attributes = driver.attributes(plan)
     places = [*map(of, plan.pointers), *(of(m.where) for m in plan.maps)]
     wheres = (CWhere * max(1, len(places)))(*places)
     data, at = driver.aligned(driver.MAP_BYTES * len(maps), driver.MAP_ALIGN)

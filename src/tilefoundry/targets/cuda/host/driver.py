@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -71,14 +72,15 @@ class Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16)]
 
 
-CLUSTER_DIMENSION, COOPERATIVE = 4, 2
-"""CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_COOPERATIVE"""
+COOPERATIVE, CLUSTER_DIMENSION, OVERLAPS = 2, 4, 6
+"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE, _CLUSTER_DIMENSION, _PROGRAMMATIC_STREAM_SERIALIZATION"""
 
 
-def attributes(cooperative: bool, cluster: int) -> Any:
+def attributes(plan: LaunchPlan) -> Any:
     """The attributes of a launch, as an array."""
-    made = [Attribute(COOPERATIVE, 0, (1,))] if cooperative else []
-    made += [Attribute(CLUSTER_DIMENSION, 0, (cluster, 1, 1))] if cluster > 1 else []
+    made = [Attribute(COOPERATIVE, 0, (1,))] if plan.cooperative else []
+    made += [Attribute(CLUSTER_DIMENSION, 0, (plan.cluster, 1, 1))] if plan.cluster > 1 else []
+    made += [Attribute(OVERLAPS, 0, (1,))] if plan.overlaps else []
     return (Attribute * len(made))(*made)
 
 
@@ -87,7 +89,7 @@ def clusters_fit(function: ctypes.c_void_p, plan: LaunchPlan) -> None:
     for one another, not all of them."""
     if plan.cluster == 1:
         return
-    made = config(plan, None, attributes(False, plan.cluster))
+    made = config(plan, None, attributes(replace(plan, cooperative=False, overlaps=False)))
     found = ctypes.c_int()
     status = library().cuOccupancyMaxActiveClusters(
         ctypes.byref(found), function, ctypes.byref(made)

@@ -47,6 +47,13 @@ TF bool tf_elect() {
 }
 
 TF uint32_t tf_shared(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
+// The same, asked for once: the compiler reads a register of the system for it in every turn of a
+// loop else, and waits for that before each barrier.
+TF uint32_t tf_shared_start(const void *at) {
+    uint32_t start = tf_shared(at);
+    asm("" : "+r"(start));
+    return start;
+}
 
 // Words of a thread's arrays from and to memory, BYTES at once.
 
@@ -390,6 +397,10 @@ template <int COUNT>
 TF void tf_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT>
 TF void tf_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+
+// griddepcontrol: a kernel that starts while the one before it in the stream ends.
+TF void tf_overlap_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+TF void tf_overlap_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // Registers that an asynchronous product holds: the compiler may not move their uses past here.
 template <int N>

@@ -61,9 +61,9 @@ RESERVED = frozenset([
     "return", "goto", "static", "inline", "const", "volatile", "register", "auto", "extern",
     "struct", "union", "enum", "typedef", "sizeof", "void", "signed", "unsigned", "class",
     "template", "this", "new", "delete", "true", "false", "operator", "namespace", "using",
-    "public", "private", "try", "catch", "throw", "and", "or", "not", "xor", "half", "min", "max", "abs",
-    "exp", "log", "pow", "sin", "cos", "main", "asm", "typename", "explicit", "export", "friend",
-    "mutable", "virtual", "y0", "y1", "j0", "j1", "yn", "jn", "threadIdx", "blockIdx",
+    "public", "private", "try", "catch", "throw", "and", "or", "not", "xor", "half", "min", "max",
+    "abs", "exp", "log", "pow", "sin", "cos", "main", "asm", "typename", "explicit", "export",
+    "friend", "mutable", "virtual", "y0", "y1", "j0", "j1", "yn", "jn", "threadIdx", "blockIdx",
 ])  # fmt: skip
 """Names that mean something in CUDA C++ or in what is written around."""
 

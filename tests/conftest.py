@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from process import Answer, environment
+from warm import Warm, captured
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,9 +39,27 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    made = Warm()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., Answer]:
-    """``command("explain", "usage")`` runs the command cold, in the test's own folder."""
+def command(tmp_path: Path, warm: Warm) -> Callable[..., Answer]:
+    """``command("explain", "usage")`` runs the command in the test's own folder, with
+    variables of the environment by name."""
+
+    def run(*args: str, **env: str) -> Answer:
+        return Answer(*captured(warm, list(args), tmp_path, environment(**env)))
+
+    return run
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Callable[..., Answer]:
+    """``command`` from a start of Python."""
 
     def run(*args: str, **env: str) -> Answer:
         line = [sys.executable, "-m", "tilefoundry", *args]

@@ -170,11 +170,11 @@ def test_help_says_what_it_answers_with_examples_and_exits(verb, command):
         assert "Exit codes:" in answer.stdout
 
 
-def test_module_and_script_are_the_same_command(command):
+def test_module_and_script_are_the_same_command(cold):
     script = Path(sys.executable).with_name("tilefoundry")
     if not script.is_file():
         pytest.skip("the package is not installed, only on the path")
     done = subprocess.run(
         [script, "--help"], env=environment(), capture_output=True, encoding="utf-8", timeout=60
     )
-    assert done.stdout == command("--help").stdout
+    assert done.stdout == cold("--help").stdout

@@ -3,7 +3,7 @@
 - a block with ``file=NAME`` is saved under that name, in a folder of the page's own;
 - a ``console`` block's ``$`` lines run there in order, and the lines below each are its
   whole answer, stdout and stderr as they come (see ``page.matches``); ``[exit N]`` ends the
-  answer of one that does not exit with 0;
+  answer of one that does not exit with 0; what is more than a call of the command runs cold;
 - a ``python`` block without a name is a program that runs (and loads, if it has a module),
   unless it says ``python fragment``, which only has to parse;
 - on the page of a code, the program under ``Fails`` is refused with that code and no other,
@@ -12,6 +12,8 @@
 
 import ast
 import os
+import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -25,6 +27,7 @@ import tilefoundry
 from process import environment
 from tilefoundry import diag
 from tilefoundry.ops.base import torch_dtype
+from warm import SECONDS, captured
 
 PACKAGE = Path(tilefoundry.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -34,7 +37,8 @@ PAGES = [
     *sorted(REPOSITORY.glob("*.md")),
 ]
 CODES = list(diag.codes())
-SECONDS = 120
+PLAIN = re.compile(r"tilefoundry [^$`|&;<>()*?\\]*")
+"""A call of the command in which the shell does nothing but divide words."""
 
 
 def load(path):
@@ -66,7 +70,7 @@ def place(path, block):
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path, warm):
     """Runs a line with ``tilefoundry`` and ``python`` being the ones under test."""
     bin = tmp_path / "bin"
     bin.mkdir()
@@ -80,7 +84,11 @@ def shell(tmp_path):
     env = environment(PATH=path, TILEFOUNDRY_HOME=str(tmp_path / "home"))
 
     def run(line):
-        return subprocess.run(
+        """What ``line`` prints, and its exit code."""
+        if PLAIN.fullmatch(line):
+            text, _, code = captured(warm, shlex.split(line)[1:], folder, env, together=True)
+            return text, code
+        done = subprocess.run(
             ["bash", "-c", line],
             cwd=folder,
             env=env,
@@ -90,6 +98,7 @@ def shell(tmp_path):
             encoding="utf-8",
             timeout=SECONDS,
         )
+        return done.stdout, done.returncode
 
     run.folder = folder
     return run
@@ -104,11 +113,10 @@ def execute(path, shell):
             target.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             for command in commands(block):
-                done = shell(command.line)
-                seen = [line.rstrip() for line in done.stdout.splitlines()]
-                same = matches(command.answer, seen) and done.returncode == command.code
-                if not same:
-                    shown = "\n".join([*seen, f"[exit {done.returncode}]"])
+                text, code = shell(command.line)
+                seen = [line.rstrip() for line in text.splitlines()]
+                if not matches(command.answer, seen) or code != command.code:
+                    shown = "\n".join([*seen, f"[exit {code}]"])
                     where = f"{path}:{command.number}"
                     pytest.fail(f"{where}: $ {command.line}\nanswers\n{shown}", pytrace=False)
 
@@ -124,8 +132,8 @@ def test_page(path, shell):
             continue
         program = shell.folder / f"block{number}.py"
         program.write_text(block.text, encoding="utf-8")
-        done = shell(f"python {program.name}")
-        assert done.returncode == 0, f"{place(path, block)}:\n{done.stdout}"
+        text, code = shell(f"python {program.name}")
+        assert code == 0, f"{place(path, block)}:\n{text}"
         if "@module" in block.text:
             load(program)
 

@@ -10,8 +10,6 @@ import ast
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ import pytest
 from process import environment
 from tilefoundry.targets.contract.registry import declared
 from tilefoundry.targets.folder import SHIPPED, folders
+from warm import Warm, captured
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGE = SHIPPED.parent
@@ -118,27 +117,25 @@ class Halves:
 class Shell:
     """The commands, with a home and a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder
+        self.warm = warm
         self.env = environment(TILEFOUNDRY_HOME=str(folder / "home"))
 
     def ask(self, line: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tilefoundry", *line.split()],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout if code == 0 else done.stderr
+        said, complained, ended = captured(self.warm, line.split(), self.folder, self.env)
+        assert ended == code, f"{line}\n{said}{complained}"
+        return said if code == 0 else complained
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory):
+def shell(tmp_path_factory, warm):
     folder = tmp_path_factory.mktemp("added")
     shutil.copytree(EXAMPLES / "rill", folder / "rill")
     shutil.copy(EXAMPLES / "rill_gemm.py", folder / "gemm.py")
     (folder / "halves.py").write_text(PROGRAM)
     (folder / "rill" / "instr" / "bytes.py").unlink()  # that is the tutorial's addition
-    made = Shell(folder)
+    made = Shell(folder, warm)
     assert "T.rill.tile.Outer " in made.ask("target add rill")
     return made
 
@@ -236,9 +233,9 @@ def test_the_tutorials_have_the_files_of_the_examples():
 
 
 @pytest.fixture
-def copy(shell, tmp_path):
+def copy(shell, tmp_path, warm):
     shutil.copytree(shell.folder / "rill", tmp_path / "rill")
-    return Shell(tmp_path)
+    return Shell(tmp_path, warm)
 
 
 def test_a_file_that_fails_is_named_with_its_line(copy):

@@ -7,9 +7,10 @@ import builtins
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from tilefoundry import dsl, target
+from tilefoundry import dsl
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.types import TensorType
@@ -19,7 +20,7 @@ from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import spell
 from tilefoundry.lang.source import SourceFile, span_of
 from tilefoundry.ops.base import Context
-from tilefoundry.target import TargetRef, example
+from tilefoundry.target import AnyTarget, TargetRef, example, records
 from tilefoundry.targets import Target
 from tilefoundry.tir.comments import Comments
 from tilefoundry.tir.declarations import Declarations, stated_topologies
@@ -29,13 +30,17 @@ from tilefoundry.tir.program import Buffer, Launch, PrimFunc, Program
 from tilefoundry.tir.statements import Body
 
 BUILTINS = ("range", "min", "max", "float")
-OUTSIDE: Mapping[str, Any] = {
-    **{name: getattr(dsl, name) for name in dsl.__all__},
-    **{name: getattr(builtins, name) for name in BUILTINS},
-    **{n: v for n, v in vars(target).items() if isinstance(v, type) and issubclass(v, TargetRef)},
-    "Layout": stated,
-}
-"""Every name that a printed program may use without declaring it."""
+
+
+@cache
+def outside() -> Mapping[str, Any]:
+    """Every name that a printed program may use without declaring it."""
+    return {
+        **{name: getattr(dsl, name) for name in dsl.__all__},
+        **{name: getattr(builtins, name) for name in BUILTINS},
+        **{record.__name__: record for record in (*records(), AnyTarget)},
+        "Layout": stated,
+    }
 
 
 class _Frame(Frame):
@@ -87,7 +92,7 @@ class _Module:
         self.node = node
         self.comments = Comments(file.text)
         self.frame = _Frame(
-            file.path, Builder(Context(), Mesh()), OUTSIDE, {}, (), (), _no_siblings
+            file.path, Builder(Context(), Mesh()), outside(), {}, (), (), _no_siblings
         )
         given = self._options(node, "module", ("entry", "target", "topologies"))
         self.entry = given["entry"]
@@ -153,7 +158,7 @@ class _Module:
         frame = _Frame(
             self.file.path,
             Builder(Context(tuple(target.storages)), Mesh()),
-            OUTSIDE,
+            outside(),
             {},
             self.topologies,
             target.levels,

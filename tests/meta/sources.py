@@ -10,10 +10,11 @@ PACKAGE = Path(tilefoundry.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
 
 
+FILES = tuple(path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")))
+"""Each source file's path within the package."""
+
+
 @cache
-def trees():
-    """Each source file's path within the package and its tree."""
-    return {
-        path.relative_to(PACKAGE): ast.parse(path.read_text(encoding="utf-8"), str(path))
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
+def tree(path):
+    """The syntax tree of a file of the package, read when it is asked for."""
+    return ast.parse((PACKAGE / path).read_text(encoding="utf-8"), str(PACKAGE / path))

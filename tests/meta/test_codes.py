@@ -4,7 +4,7 @@ import ast
 import string
 
 import pytest
-from sources import trees
+from sources import FILES, tree
 
 from tilefoundry import diag
 
@@ -13,8 +13,8 @@ WITHOUT_FIELDS = {"notes", "span"}
 
 def calls():
     """(place, call) of every ``refuse(...)`` and ``Diag(...)`` in the package."""
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 if name in ("refuse", "Diag"):
@@ -50,8 +50,8 @@ def test_every_raised_code_has_a_page():
 def test_every_page_is_raised():
     written = {
         node.value
-        for tree in trees().values()
-        for node in ast.walk(tree)
+        for path in FILES
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert sorted(set(diag.codes()) - written) == []

@@ -4,7 +4,7 @@ import ast
 import re
 
 import pytest
-from sources import PACKAGE, trees
+from sources import FILES, PACKAGE, tree
 
 FAMILIES = {path.parent.name for path in PACKAGE.glob("targets/*/schema.py")}
 WORDS = re.compile(
@@ -46,7 +46,7 @@ def others(path):
     return not (len(path.parts) > 1 and path.parts[0] == "targets" and path.parts[1] in FAMILIES)
 
 
-@pytest.mark.parametrize("path", [path for path in trees() if others(path)], ids=str)
+@pytest.mark.parametrize("path", [path for path in FILES if others(path)], ids=str)
 def test_no_word_of_a_family(path):
     allowed = set()
     for place, words in ELSEWHERE.items():
@@ -54,7 +54,7 @@ def test_no_word_of_a_family(path):
             allowed |= words
     found = [
         f"{path}:{line}: {match[0]} in {text!r}"
-        for text, line in spoken(trees()[path])
+        for text, line in spoken(tree(path))
         if not SAID.match(text)
         for match in WORDS.finditer(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text))
         if match[0].lower() not in allowed

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from sources import PACKAGE, trees
+from sources import FILES, PACKAGE, tree
 
 ORDER = [
     {"diag", "quantity"},
@@ -60,19 +60,19 @@ def own(path):
     return module[:-1] if module[-1] == "__init__" and len(module) > 1 else module
 
 
-FILES = [path for path in trees() if path != Path("__init__.py")]
+MODULES = [path for path in FILES if path != Path("__init__.py")]
 
 
 def test_every_part_has_a_place():
-    parts = {path.parts[0].removesuffix(".py") for path in FILES}
+    parts = {path.parts[0].removesuffix(".py") for path in MODULES}
     assert parts <= set(RANK), "give each part of the package a place in ORDER"
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
+@pytest.mark.parametrize("path", MODULES, ids=str)
 def test_imports_point_left(path):
     here = part(own(path))
     wrong = []
-    for dotted, line in imported(path, trees()[path]):
+    for dotted, line in imported(path, tree(path)):
         if not (PACKAGE / dotted[0]).is_dir() and not (PACKAGE / f"{dotted[0]}.py").is_file():
             continue  # a value of the package itself, such as its version
         there = part(dotted)
@@ -83,8 +83,8 @@ def test_imports_point_left(path):
 
 def test_layout_and_diag_stand_alone():
     allowed = {"diag": {"diag"}, "quantity": {"quantity"}, "layout": {"layout", "diag"}}
-    for path in FILES:
+    for path in MODULES:
         here = part(own(path))
         if here in allowed:
-            seen = {part(dotted) for dotted, _ in imported(path, trees()[path])}
+            seen = {part(dotted) for dotted, _ in imported(path, tree(path))}
             assert seen <= allowed[here], path

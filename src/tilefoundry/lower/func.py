@@ -15,7 +15,7 @@ from tilefoundry.check.vary import vary
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import U8
 from tilefoundry.ir.expr import LoopVar, symbols
-from tilefoundry.ir.mesh import Axis, Coord, Mesh
+from tilefoundry.ir.mesh import Axis, Coord, Mesh, Topology
 from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout
@@ -53,6 +53,7 @@ from tilefoundry.tir.program import (
     View,
     When,
     With,
+    walk,
     whole,
     window,
 )
@@ -95,7 +96,7 @@ class _Lowering(Across):
             (),
             body,
             self.target,
-            self.module.topologies,
+            _named(self.module.topologies, body, self.target),
             counters=tuple(self.stores.counters.values()),
             span=self.func.span,
         )
@@ -558,3 +559,17 @@ def _without_partial(
     kept = tuple(p for p in layout.partial if p not in dropped)
     out = ShardLayout(layout.shape, layout.stride, layout.axes, kept, layout.swizzle, layout.offset)
     return None if out.is_plain else out
+
+
+def _named(
+    topologies: Sequence[Topology], body: tuple[Stmt, ...], target: Target
+) -> tuple[Topology, ...]:
+    """As many units of each level as the kernel's meshes name, which are those that run it; those
+    declared where none is named, and all lanes of a core, which go in step."""
+    out: list[Topology] = []
+    for t in topologies:
+        named = [max(s.mesh.units(t.level)) + 1 for s, _ in walk(body)
+                 if isinstance(s, With) and s.mesh.at(t.level)]  # fmt: skip
+        inner = target.in_step and t.level == target.levels[-1]
+        out.append(Topology(t.level, max(named)) if named and not inner else t)
+    return tuple(out)

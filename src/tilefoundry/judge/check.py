@@ -168,6 +168,8 @@ class Check(Session):
         candidate.go()
         errors = [] if self.slow else done[0].errors()
         candidate.go()
+        for case in done:
+            case.settle()
         prepared.hold_weights()
         self._hold_sources()
         if evaluator is not None and about.twin:
@@ -400,18 +402,15 @@ class Check(Session):
         else:
             rng = stream(self.seed, "turns", sorted(case.dims.items()))
             planned = turns(rng, case.draws, self.request.views)
-        last: tuple[Turn, list[RawTensor], Future[Any]] | None = None
-        for turn in planned:  # what a call returned is looked at during the next one
+        for turn in planned:  # what a call returned is looked at during what comes next
             poison = [output.nbytes for output in case.wanted[turn.draw]]
             inputs = case.draws[turn.draw].inputs
             got = candidate.run(inputs, poison, turn.arrangement, turn.same)
             candidate.hold_outputs(got, case.dims)
             known = case.first.setdefault(turn.draw, got)
-            if last is not None:
-                case.take(last[0], last[1], last[2].result())
-            last = turn, got, self.later.begin(object(), case.look, turn, got, known)
-        if last is not None:
-            case.take(last[0], last[1], last[2].result())
+            looked = self.later.begin(object(), case.look, turn, got, known)
+            case.settle()
+            case.pending = turn, got, looked
         candidate.end()
         if self.stops:
             self.candidate.stop()

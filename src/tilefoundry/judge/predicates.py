@@ -350,6 +350,11 @@ def _finding(tally: Tally, got: RawTensor, ref: RawTensor) -> Finding:
     return replace(found, index=index, got=pair[0], expected=pair[1], spelled=spelled)
 
 
+def _norms(rows: Array) -> Array:
+    rows = rows.astype(np.float64, copy=False)
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
 def worst_row(got: RawTensor, ref: RawTensor) -> tuple[tuple[int, ...], float] | None:
     """The row (all axes but the last) with the largest relative L2 difference, and that;
     None without rows. A row that the reference has as zeros counts as infinitely off."""
@@ -359,9 +364,8 @@ def worst_row(got: RawTensor, ref: RawTensor) -> tuple[tuple[int, ...], float] |
     worst, place = -1.0, 0
     for at, stop in chunks(ref):
         chunk = Chunk(got.flat[at:stop], ref, at, stop, True)
-        off = np.linalg.norm(chunk.off.reshape(-1, row).astype(np.float64), axis=1)
-        size = np.linalg.norm(chunk.size.reshape(-1, row).astype(np.float64), axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            off, size = (_norms(x.reshape(-1, row)) for x in (chunk.off, chunk.size))
             ratio = np.where(off == 0, 0.0, off / size)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
         if ratio.max() > worst:

@@ -320,6 +320,6 @@ def _overwrite(file: BinaryIO, data: np.ndarray[Any, Any]) -> None:
 
 
 def _contents(file: BinaryIO) -> np.ndarray[Any, Any]:
-    """The bytes of a file, read anew."""
+    """The bytes of a file, read anew: a child that shortens one that is mapped ends its reader."""
     file.seek(0)
     return np.frombuffer(file.read(), np.uint8)

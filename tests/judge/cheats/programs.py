@@ -42,6 +42,7 @@ class OverHir(Twin):
     """A twin of an HIR whose file does what ``hir`` says, at its end."""
 
     hir: str = ""
+    alone: bool = True
 
     def write(self, folder: Path) -> Path:
         (folder / f"hir_{self.name}.py").write_text(PROGRAM + self.hir + "\n", encoding="utf-8")
@@ -58,6 +59,7 @@ class Itself(Twin):
 
     hir: str = ""
     built: bool = False
+    alone: bool = True
 
     def write(self, folder: Path) -> Path:
         text = ON_LANES if self.built else PROGRAM

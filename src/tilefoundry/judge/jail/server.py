@@ -96,6 +96,7 @@ def _ours() -> None:
 def _import(numpy: bool) -> None:
     """Import torch, without numpy where a child may have to do without. What fails here fails
     in the child that needs it, and is told there."""
+    gc.disable()  # nothing of what is imported goes away
     with contextlib.suppress(Exception):
         if numpy:
             import torch  # noqa: F401
@@ -103,8 +104,8 @@ def _import(numpy: bool) -> None:
             from tilefoundry.judge.withheld import absent
 
             absent()
-    gc.collect()
     gc.freeze()  # else collections in children would copy the memory they share
+    gc.enable()
 
 
 def _ended(supervisors: set[int]) -> set[int]:

@@ -1,6 +1,7 @@
 """An fp16 elementwise chain (x * x + x) * x over any number of elements: a core takes its
 part of the blocks of STREAMS pages and goes through the pages of a block side by side, so that
-each has a prefetcher of its own. The result is stored past the caches: it is not read again here."""
+each has a prefetcher of its own, and asks for the block that follows. The result is stored past
+the caches: it is not read again here."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -13,7 +14,9 @@ RUN = PAGE // (4 if DTYPE == "f32" else 2)
 BLOCK = STREAMS * RUN
 PART = ceildiv(N, CORES * BLOCK)
 BLOCKS = CORES * PART
-store = T.x86.StreamStore() if N >= CHUNK else T.copy()
+WHOLE = N >= CHUNK
+store, load = (T.x86.StreamStore(), T.x86.LoadAhead()) if WHOLE else (T.copy(), T.copy())
+AHEAD = BLOCK if WHOLE else None
 
 
 @module(
@@ -32,7 +35,8 @@ class Chain:
                     for c in tf.tile(RUN, CHUNK):
                         for stream in range(STREAMS):
                             at = block * BLOCK + stream * RUN + c.start
-                            v = tf.reshard(padded[at:at + CHUNK], (VECS, LANES @ t.lane), "rmem")
+                            held = tf.empty(Tensor[(CHUNK,), DTYPE, (VECS, LANES @ t.lane), "rmem"])
+                            v = tf.schedule((padded[at:at + CHUNK], held), op=load, prefetch=AHEAD)
                             made = tf.schedule(((v * v + v) * v, tf.empty(Tensor[(CHUNK,), DTYPE])), op=store)
                             out = tf.insert_slice(out, made, (at,))
         return out[:N]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 from tilefoundry.build.finding import Finding
@@ -10,6 +11,8 @@ from tilefoundry.targets import Architecture
 from tilefoundry.targets.load import documents, load_document
 
 FOLDER = Path(__file__).parents[1]
+PLAIN = {*ALWAYS, platform.machine()}
+"""Capabilities that are no unit's."""
 
 
 def findings() -> list[Finding]:
@@ -20,5 +23,5 @@ def findings() -> list[Finding]:
             document = load_document(found.id)
             if isinstance(document, Architecture):
                 known |= dict.fromkeys(document.capabilities)
-    have = [name for name in known if name in (features() or ()) and name not in ALWAYS]
+    have = [name for name in known if name in (features() or ()) and name not in PLAIN]
     return [Finding("vector units", bool(have), " ".join(have) or "none known", "")]

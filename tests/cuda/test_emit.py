@@ -68,6 +68,14 @@ def test_every_program_is_assembled_and_nothing_spills(assembled):
             assert kernel["registers"] * kernel["threads"] <= 65536, name
 
 
+@cache
+def sass(library):
+    """What the assembler made of a program."""
+    done = subprocess.run([CUOBJDUMP, "-sass", str(library)], capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    return done.stdout
+
+
 MACHINE = {
     ("copy_async_tensor", "smem"): "UTMALDG",
     ("copy_async_tensor", "gmem"): "UTMASTG",
@@ -101,11 +109,9 @@ def scheduled(made):
 def test_the_machine_does_what_the_schedule_says(assembled):
     words, seen = {*MACHINE.values(), MULTICAST, REGISTERS}, set()
     for name, (made, built) in assembled.items():
-        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
-                              text=True, check=True)  # fmt: skip
         wanted = scheduled(made)
-        assert {x for x in words if x in done.stdout} == wanted, name
-        assert not re.search(r"\b(LDL|STL)\b", done.stdout), name
+        assert {x for x in words if x in sass(built.library)} == wanted, name
+        assert not re.search(r"\b(LDL|STL)\b", sass(built.library)), name
         seen |= wanted
     assert seen == words
 
@@ -121,9 +127,7 @@ def test_nothing_is_touched_before_the_kernel_before_has_ended(assembled):
     moves loads of what a kernel does not write over it, so there are none in such a kernel."""
     waiting = set()
     for name, (_, built) in assembled.items():
-        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
-                              text=True, check=True)  # fmt: skip
-        parts = dict(p.split("\n", 1) for p in done.stdout.split("Function : ")[1:])
+        parts = dict(p.split("\n", 1) for p in sass(built.library).split("Function : ")[1:])
         for launch in built.source.launches:
             text = parts[launch.kernel]
             assert launch.overlaps == ("ACQBULK" in text) == ("PREEXIT" in text), name
@@ -142,9 +146,7 @@ def test_the_start_of_shared_memory_is_asked_for_once(assembled):
     """Not in every turn of a loop, before each wait."""
     for name in ("gemm_halves", "gemm_skinny", "gemm_optimal"):
         _, built = assembled[name]
-        done = subprocess.run([CUOBJDUMP, "-sass", str(built.library)], capture_output=True,
-                              text=True, check=True)  # fmt: skip
-        lines = done.stdout.splitlines()
+        lines = sass(built.library).splitlines()
         first = next(n for n, x in enumerate(lines) if "PHASECHK" in x)
         waits = [n for n, x in enumerate(lines) if "PHASECHK" in x]
         assert not any("SR_CgaCtaId" in x for x in lines[first : waits[-1]]), name

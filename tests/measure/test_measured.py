@@ -244,8 +244,8 @@ def test_a_rival_that_is_no_expression(text):
 def test_another_kernel_in_a_later_process_is_refused(tmp_path, monkeypatch):
     measuring = Here(Request(str(tmp_path / "p.py"), None), tmp_path)
     seen = iter([{"a.so": "1"}, {"a.so": "1"}, {"a.so": "2"}, {"a.so": "2"}])
-    monkeypatch.setattr(session.artefacts, "hashes", lambda pid: next(seen))
-    candidate = SimpleNamespace(pid=7)
+    monkeypatch.setattr(session.artefacts, "executed", lambda child, sources: next(seen))
+    candidate = SimpleNamespace(child=None)
     measuring._hold_artefacts(candidate, True)
     measuring._hold_artefacts(candidate, True)
     assert measuring.artefacts == {"a.so": "1"}

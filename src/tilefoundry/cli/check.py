@@ -87,8 +87,11 @@ def kept(name: str, metavar: str, help: str) -> Any:
               help="The candidate is SOURCE itself, lowered to TIR and executed unit by unit; "
                    "every access is held to the derived synchronisation.")  # fmt: skip
 @click.option("--built", is_flag=True,
-              help="The candidate is the kernel that `build` makes of SOURCE, run on this machine."
+              help="The candidate is the kernel that `build` makes of SOURCE, run here on --device."
               )  # fmt: skip
+@click.option("--model", is_flag=True,
+              help="With --built: matrix instructions by their models in portable C, so that the "
+                   "kernel runs on a machine that lacks them.")  # fmt: skip
 @click.option("--no-libraries", "libraries", flag_value=False, default=True,
               help="A twin may not compute by calling libraries: the kernel is to be its own."
               )  # fmt: skip
@@ -127,6 +130,7 @@ def command(
     expected: tuple[str, ...],
     lowered: bool,
     built: bool,
+    model: bool,
     libraries: bool,
     views: bool,
     only: bool,
@@ -176,8 +180,9 @@ def command(
     if lowered and (expected or device != "cpu"):
         raise click.UsageError("--lowered compares with the HIR, on the CPU: "
                                "leave out --expected and --device")  # fmt: skip
-    if built and device != "cpu":
-        raise click.UsageError("--built runs on the CPU: leave out --device")
+    if model and (not built or device != "cpu"):
+        raise click.UsageError("--model is a way to build for the CPU: with --built, without "
+                               "--device")  # fmt: skip
     require_packages()
     from tilefoundry.judge.begin import Begun
 
@@ -188,7 +193,7 @@ def command(
 
         asked = Request(
             source.path, source.selector, judged, files, stated, paths, device, dims, consts,
-            seed, seconds, lowered, built, libraries, views, only, verified,
+            seed, seconds, lowered, built, libraries, views, only, verified, model,
         )  # fmt: skip
         report = check(asked, begun)
     exit = ACCEPTED if report.agrees else REFUSED

@@ -25,6 +25,7 @@ from tilefoundry.cli.source import (
     out_argument,
     source_argument,
 )
+from tilefoundry.diag import refuse
 from tilefoundry.judge.stated import PARAMETERS
 
 
@@ -38,6 +39,8 @@ from tilefoundry.judge.stated import PARAMETERS
             "tilefoundry measure twin.py:Twin --against other.py:Twin --dim ctx=512",
             "tilefoundry measure gemm.py --device cuda --against cublas --out output "
             "--fn rel_l2 --max 1e-2",
+            "tilefoundry measure softmax.py --checked check.json --out output --fn rel_l2 "
+            "--max 4e-3",
             "tilefoundry measure gemm.py --against numpy --target my.box --out output "
             "--fn rel_l2 --max 1e-5",
         ),
@@ -69,6 +72,10 @@ from tilefoundry.judge.stated import PARAMETERS
               help="Hold results to this in place of the evaluated HIR, which is slow for large "
                    "scheduled programs: an expression or a SOURCE, as for --against."
               )  # fmt: skip
+@click.option("--checked", metavar="REPORT",
+              help="The --json report of the check of SOURCE: what is measured must be what was "
+                   "checked, source by source and file by file.")  # fmt: skip
+@click.option("--model", is_flag=True, hidden=True)
 @click.option("--evaluated", is_flag=True,
               help="Time the evaluator on the HIR instead of the kernel.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, metavar="N",
@@ -98,6 +105,8 @@ def command(
     inputs: str,
     weights: str | None,
     reference: str | None,
+    checked: str | None,
+    model: bool,
     evaluated: bool,
     threads: int,
     device: str,
@@ -128,6 +137,8 @@ def command(
     judged = judged_of(ordered) if ordered else []
     if not (device in ("cpu", "cuda") or device.removeprefix("cuda:").isdecimal()):
         raise click.UsageError(f"--device {device} is neither cpu nor cuda nor cuda:N")
+    if model:
+        refuse("measure-model", None)
     require_packages()
     from tilefoundry.judge.measure.request import Request
     from tilefoundry.judge.measure.rival import stated
@@ -142,7 +153,7 @@ def command(
         Request(
             source.path, source.selector, judged, rival, files, stated_weights, device, dims,
             consts, threads, processes, runs, seed, seconds, target, evaluated,
-            None if reference is None else stated(reference),
+            None if reference is None else stated(reference), checked,
         )
     )  # fmt: skip
     emit(report.record(), report.text(), as_json, out)

@@ -1,4 +1,4 @@
-"""Whether a report still holds: the check that it tells of, run again."""
+"""Whether a report still holds: the check or measurement that it tells of, run again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tilefoundry.diag import ACCEPTED, REFUSED
             "tilefoundry verify-report r.json",
         ),
         {
-            0: "it holds: the same sources, inputs and predicates give the same verdict",
+            0: "it holds: the same sources, inputs and predicates give the same verdict, and times "
+            "that noise explains",
             1: "it does not hold, or the check is refused now",
             2: "the file is no report that can be run again",
         },
@@ -30,11 +31,16 @@ from tilefoundry.diag import ACCEPTED, REFUSED
 def command(report: str, as_json: bool) -> int:
     """Whether a report still holds.
 
-    REPORT is what `check --json` printed. The same check is carried out, with its seed, from the
-    folder that this command stands in, and compared: hashes of sources, inputs, weights and
-    predicates, the verdict of each call, each output and predicate; and what was measured, where
-    versions are the same and the candidate is deterministic. Other versions and artefacts are
-    told but do not count. A report that it names for its reference is run again too.
+    REPORT is what `check --json` or `measure --json` printed. The same is carried out, with its
+    seed, from the folder that this command stands in, and compared: hashes of sources, inputs,
+    weights and predicates, the verdict of each call, each output and predicate; and what was
+    measured, where versions are the same and the candidate is deterministic. Other versions and
+    artefacts are told but do not count. A report that it names for its reference is run again too.
+
+    Of what `measure --json` printed, hashes, of a kernel its files too, inputs at the seed and what
+    the floor counts must be equal; a `--checked` report is run again. Times may differ: by the
+    quartiles of both, by the `room` of the clocks, by a tenth. Beyond that the ratio to the rival
+    counts, or the times where there is none; what either report calls too noisy is only told.
     """
     require_packages()
     from tilefoundry.judge.verify import verify

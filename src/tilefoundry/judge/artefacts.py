@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilefoundry.judge.process import Child
 
 SYSTEM = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/dev/", "/memfd:", "/SYSV", "/anon")
 RUNTIMES = ("libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libm.", "libc.", "libc-",
@@ -59,15 +66,33 @@ def _package(path: str) -> str:
     return parts[-1]
 
 
-def hashes(pid: int) -> dict[str, str]:
-    """The SHA-256 of what a process executes of its own, by file name."""
+def executed(child: Child, sources: Iterable[str] = ()) -> dict[str, str]:
+    """What a child executes of its own: files that it maps, as the system tells, and those that
+    it names itself: modules beside the ``sources`` that are hashed already, and the file of a
+    kernel, which a device's driver maps elsewhere."""
+    known = {os.path.realpath(path) for path in sources}
+    named = child.ask("parts", "naming its files").get("files", [])
+    if not isinstance(named, list) or not all(isinstance(path, str) for path in named):
+        child.died("it named its files in no known form")
+    named = [path for path in named if os.path.realpath(path) not in known]
+    return hashes(child.pid, named) if child.pid else {}
+
+
+def hashes(pid: int, named: Iterable[str] = ()) -> dict[str, str]:
+    """The SHA-256 of what a process executes of its own, and of the files ``named``, by file
+    name; one that another has too is told with its folder."""
     found: dict[str, str] = {}
-    for path in own(mapped(pid)):
+    paths = own({*mapped(pid), *(path for path in named if path.startswith("/"))})
+    names = Counter(Path(path).name for path in paths)
+    for path in paths:
         for place in (f"/proc/{pid}/root{path}", path):
             with contextlib.suppress(OSError):
                 file = Path(place)
-                if file.stat().st_size <= LONGEST:
-                    found[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+                state = file.stat()
+                if stat.S_ISREG(state.st_mode) and state.st_size <= LONGEST:
+                    shared = names[file.name] > 1
+                    name = f"{file.parent.name}/{file.name}" if shared else file.name
+                    found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
                 break
     return found
 

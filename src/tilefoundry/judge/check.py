@@ -94,7 +94,8 @@ class Check(Session):
 
     def judge(self) -> Report:
         request = self.request
-        form = "tir" if request.lowered else "kernel" if request.built else ""
+        built = "model" if request.model else "kernel"
+        form = "tir" if request.lowered else built if request.built else ""
         # what is forked before torch is there need not wait for it: files that do without
         likely = _looks_like_twin(request.path)
         author = self._start("reference" if likely else "candidate", "author")
@@ -479,7 +480,7 @@ class Check(Session):
             self.seed,
             {near(path): digest for path, digest in self.sources.items()},
             self.program,
-            artefacts.hashes(self.candidate.pid) if self.stops else {},
+            artefacts.executed(self.candidate, self.sources) if self.stops else {},
             self.candidate.isolation or {},
             prepared.manners.record(),
             "allowed" if request.libraries else "refused",

@@ -27,7 +27,7 @@ from tilefoundry.judge.wire import receive, send
 from tilefoundry.judge.withheld import withhold
 
 OURS = str(Path(tilefoundry.__file__).parent)
-MADE = {"tir": "lowered", "kernel": "built"}
+MADE = {"tir": "lowered", "kernel": "built", "model": "built"}
 """What is made of an HIR, and the option that asks for it."""
 
 
@@ -183,7 +183,7 @@ class Program(Calls, Stage):
             return Interpreted(self.loaded)
         from tilefoundry.build import build, callable_of
 
-        return callable_of(build(self.loaded))
+        return callable_of(build(self.loaded, model=form == "model"))
 
     def describe(self) -> dict[str, Any]:
         """The signature of the function, and the program's text as it was understood."""

@@ -58,6 +58,8 @@ class Request:
     """No extents but those of ``dims``."""
     verified: str | None = None
     """The report of a check of the reference itself, against the published model."""
+    model: bool = False
+    """Matrix instructions of a ``built`` kernel are computed by their models in portable C."""
 
     def record(self) -> dict[str, object]:
         """What was asked, such that :meth:`read` makes the same request."""
@@ -79,6 +81,7 @@ class Request:
             "views": self.views,
             "only": self.only,
             "verified": self.verified,
+            "model": self.model,
         }  # fmt: skip
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``verify-report``: run again what a report says was checked, and compare."""
+"""``verify-report``: run again what a report says was checked or measured, and compare."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
 from tilefoundry.judge.check import check
+from tilefoundry.judge.measure.request import Request as Measurement
+from tilefoundry.judge.measure.session import measure
+from tilefoundry.judge.measure.verify import hold_measured
 from tilefoundry.judge.report import line
 from tilefoundry.judge.request import Request
 
@@ -38,7 +41,8 @@ class Verified:
     found: Mapping[str, Any]
     differences: Sequence[Difference]
     reference: Verified | None = None
-    """The report of the reference's own check, run again too."""
+    """The report that this one names, of the reference's own check or of the check of what was
+    measured, run again too."""
 
     @property
     def holds(self) -> bool:
@@ -68,31 +72,38 @@ class Verified:
 
 
 def verify(path: str) -> Verified:
-    """Carry out again the check of the report at ``path``; refuses what is no report, and
-    whatever keeps the check from a verdict."""
+    """Carry out again the check or the measurement of the report at ``path``; refuses what is no
+    report, and whatever keeps it from a verdict."""
     try:
         reported = json.loads(Path(path).read_bytes())
-        if reported.get("kind") != "check":
-            _no_report(path, f"its kind is {reported.get('kind')!r}")
-        request = Request.read(reported["request"], int(reported["seed"]))
+        kind = reported.get("kind")
+        if kind not in ("check", "measure"):
+            _no_report(path, f"its kind is {kind!r}")
+        reads = Request.read if kind == "check" else Measurement.read
+        request = reads(reported["request"], int(reported["seed"]))
         _shape(reported)
     except OSError as error:
         _no_report(path, error.strerror or "it cannot be read")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         _no_report(path, f"{type(error).__name__}: {error}")
-    found = json.loads(json.dumps(check(request).record()))
-    reference = None if request.verified is None else verify(request.verified)
+    again = measure(request) if isinstance(request, Measurement) else check(request)
+    found = json.loads(json.dumps(again.record()))
+    behind = request.checked if isinstance(request, Measurement) else request.verified
+    reference = None if behind is None else verify(behind)
     return Verified(path, reported, found, differences(reported, found), reference)
 
 
 def differences(reported: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """What of a report is not so when the check is run again."""
+    """What of a report is not so when it is carried out again."""
     seen: list[Difference] = []
 
     def hold(what: str, was: object, now: object, counts: bool = True) -> None:
         if was != now:
             seen.append(Difference(what, was, now, counts))
 
+    if reported["kind"] == "measure":
+        hold_measured(hold, reported, found)
+        return seen
     for key in ("verdict", "function", "candidate", "target", "device", "predicates", "libraries"):
         hold(key, reported[key], found[key])
     hold("program", reported["program"]["sha256"], found["program"]["sha256"])

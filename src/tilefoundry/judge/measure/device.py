@@ -202,5 +202,6 @@ class DevicePlayer(Player):
             "empty": self.empty,
             "starved": sum(t.starved for t in told),
             "batches": len(told),
+            "calls": median(len(b.times) for b in self.batches[data]),
             "room": self._room(data),
         }

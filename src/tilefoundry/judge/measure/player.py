@@ -275,6 +275,7 @@ class Player:
             "command": median(b.taken.wall - known.usual.wall for b in batches),
             "processor": median(cpus) if cpus else None,
             "batches": len(batches),
+            "calls": median(len(b.times) for b in batches),
             "room": self._room(data),
         }
 

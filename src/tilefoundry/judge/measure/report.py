@@ -68,6 +68,12 @@ class Side:
 class Report:
     """A whole measurement."""
 
+    request: Mapping[str, object]
+    predicates: str
+    """Hash of what agreement means."""
+    versions: Mapping[str, str]
+    checked: Mapping[str, str]
+    """The report of the check of what was measured, where one was given."""
     source: str
     function: str
     candidate: str
@@ -103,6 +109,12 @@ class Report:
 
     def record(self) -> dict[str, object]:
         return {
+            "kind": "measure",
+            "verdict": "measured",
+            "request": dict(self.request),
+            "predicates": self.predicates,
+            "versions": dict(self.versions),
+            "checked": dict(self.checked),
             **self._head(),
             "sources": dict(self.sources),
             "artefacts": dict(self.artefacts),
@@ -170,6 +182,8 @@ class Report:
         for family, files in (("source", self.sources), ("artefact", self.artefacts)):
             lines += [line(family, {"file": f, "sha256": d}) for f, d in files.items()]
         lines.append(line("reference", self.reference))
+        if self.checked:
+            lines.append(line("checked", self.checked))
         if self.weights:
             lines.append(line("weights", self.weights))
         for held in self.tensors:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tilefoundry.judge.measure.rival import Stated
+from tilefoundry.judge.measure.rival import Stated, stated
 from tilefoundry.judge.request import FileInput, Judged
 from tilefoundry.judge.request import Request as Check
+from tilefoundry.judge.stated import Predicate
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,36 @@ class Request:
     evaluated: bool = False
     reference: Stated | None = None
     """What results are held to in place of the HIR, whose evaluation may take too long."""
+    checked: str | None = None
+    """The report of a check of just this candidate."""
+
+    def record(self) -> dict[str, object]:
+        """What was asked, such that :meth:`read` makes the same request."""
+        known = self.check().record()
+        shared = ("path", "selector", "outs", "files", "weights", "device", "dims", "consts",
+                  "seconds")  # fmt: skip
+        own = ("threads", "processes", "runs", "target", "evaluated", "checked")
+        return {
+            **{name: known[name] for name in shared},
+            **{name: getattr(self, name) for name in own},
+            "against": None if self.against is None else str(self.against),
+            "reference": None if self.reference is None else str(self.reference),
+        }
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any], seed: int) -> Request:
+        """The request of a record; KeyError, TypeError or ValueError where it is none."""
+        given = dict(record)
+        outs = [Judged(str(s), tuple(Predicate(str(fn), dict(b)) for fn, b in fns))
+                for s, fns in given.pop("outs")]  # fmt: skip
+        files = given.pop("files")
+        if files is not None:
+            files = [FileInput(name, str(path)) for name, path in files]
+        rivals = {
+            key: None if (text := given.pop(key)) is None else stated(str(text))
+            for key in ("against", "reference")
+        }
+        return cls(outs=outs, files=files, seed=seed, **rivals, **given)
 
     def check(self) -> Check:
         """The same program, inputs and weights as a check is asked them."""

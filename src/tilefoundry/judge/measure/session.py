@@ -6,7 +6,10 @@ results of timed calls, in interleaved rounds, one process at a time.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import platform
 import secrets
 import sys
 import tempfile
@@ -17,12 +20,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import tilefoundry
 from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, sha256
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
+from tilefoundry.judge.measure.checked import hold_checked
 from tilefoundry.judge.measure.clock import megahertz
 from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
@@ -94,6 +99,7 @@ class Session(Base):
         self.picks = secrets.SystemRandom()
         self.artefacts: dict[str, str] = {}
         """Hashes of what the candidate executes of its own: the same in all its processes."""
+        self.checked: dict[str, str] = {}
         self.devices: list[dict[str, str]] = []
         for stated in (request.against, request.reference):
             if stated is not None and not stated.library and Path(stated.path).is_file():
@@ -169,6 +175,7 @@ class Session(Base):
                 player.hold_clocks(self.asked.threads)
             self._hold_artefacts(candidate, not about.twin and not asked.evaluated)
             if number == 0:
+                self._hold_checked(about)
                 said = self._libraries(players)
             for player in players:
                 assert player.runner is not None
@@ -438,12 +445,23 @@ class Session(Base):
         A twin compiles for each process, and compilers may write another file each time: where
         names differ nothing is held, since the sources are.
         """
-        found = artefacts.hashes(candidate.pid) if candidate.pid else {}
+        found = artefacts.executed(candidate.child, self.sources)
         known = self.artefacts
         if kernel and known and found != known:
             names = sorted(n for n in {*found, *known} if found.get(n) != known.get(n))
             refuse("measure-artefact", None, names=" ".join(names))
         self.artefacts = known or found
+
+    def _form(self, about: About) -> str:
+        """What the candidate is: a ``twin``, an HIR's ``kernel``, or the ``hir`` evaluated."""
+        return "twin" if about.twin else "hir" if self.asked.evaluated else "kernel"
+
+    def _hold_checked(self, about: About) -> None:
+        """Refuse a candidate that is not what the report says that was given for its check."""
+        if self.asked.checked is not None:
+            sources = {near(path): digest for path, digest in self.sources.items()}
+            self.checked = hold_checked(self.asked.checked, f"{about.name}.{about.func}",
+                                        self._form(about), sources, self.artefacts)  # fmt: skip
 
     def _ask_device(self) -> None:
         """What the device says of itself now: clocks, temperature, driver."""
@@ -493,11 +511,20 @@ class Session(Base):
             versus = {data: ratios(theirs.figures[data], ours.figures[data]) for data in floors}
         held = self._held(dims, drawn, files)
         self._hold_sources()
-        form = "twin" if about.twin else "kernel"
+        stated = {name: [str(p) for p in predicates] for name, predicates in judged.items()}
         return Report(
+            request=asked.record(),
+            predicates=hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(),
+            versions={
+                "tilefoundry": tilefoundry.__version__,
+                "torch": version("torch"),
+                "numpy": version("numpy"),
+                "python": platform.python_version(),
+            },
+            checked=self.checked,
             source=self.request.source,
             function=f"{about.name}.{about.func}",
-            candidate="hir" if asked.evaluated and not about.twin else form,
+            candidate=self._form(about),
             against="" if asked.against is None else self._against(),
             device=asked.device,
             threads=asked.threads,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+import tilefoundry
 from tilefoundry.judge.call import torch_types
 from tilefoundry.judge.measure.raw import Reader
 
@@ -259,6 +262,16 @@ class Stage:
         found = self._results_kept[call]
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         return outputs if self._back is None else tuple(self._back(x) for x in outputs)
+
+    def parts(self) -> dict[str, Any]:
+        """Files that this process executes: of modules, none of ours, and of a kernel."""
+        ours = str(Path(tilefoundry.__file__).parent)
+        files = {str(getattr(m, "__file__", None) or "") for m in list(sys.modules.values())}
+        found = {path for path in files if not path.startswith(ours)}
+        built = getattr(self.subject, "built", None)
+        if built is not None:
+            found.add(str(built.library))
+        return {"files": sorted(path for path in found if path.startswith("/"))}
 
     def versions(self) -> dict[str, Any]:
         """What the libraries say of themselves in this process."""

@@ -255,12 +255,13 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
     }
     if (found := by_numpy(case, tensors)) is not None and threads == 1:
         contenders["numpy"] = found
-    try:
-        compiled = torch.compile(eager) if compiles else eager
-        compiled()
-        contenders["torch_compiled"] = compiled
-    except Exception as error:  # no C++ compiler: the eager rival stands alone
-        print(f"# torch.compile: {type(error).__name__}", file=sys.stderr)
+    if compiles:
+        try:
+            compiled = torch.compile(eager)
+            compiled()
+            contenders["torch_compiled"] = compiled
+        except Exception as error:  # no C++ compiler: the eager rival stands alone
+            print(f"# torch.compile: {type(error).__name__}", file=sys.stderr)
     times: dict[str, list[float]] = {c: [] for c in contenders}
     order = list(contenders)
     turn, start, stream = 0, time.perf_counter(), Random(1)

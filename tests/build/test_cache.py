@@ -8,8 +8,10 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from test_cpu_programs import FAST, loaded
@@ -123,6 +125,44 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEFOUNDRY_HOME", str(blocked))
     with pytest.raises(Refusal, match="build-cache"):
         cache.entry("key", "x.so", made)
+
+
+def test_an_entry_is_readable_as_the_users_mask_allows(home):
+    mask = os.umask(0o027)
+    try:
+        entry = cache.entry("key", "x.so", made)
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(entry.folder.stat().st_mode) == 0o750
+
+
+def _of_another_user(answer, own, shared):
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    os.environ.update({"TILEFOUNDRY_HOME": str(own), cache.READ_ONLY: str(shared)})
+    answer.put(str(cache.entry("key", "x.so", made).library))
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o711])
+def test_a_cache_that_this_user_may_not_read(monkeypatch, mode):
+    """Another user makes an entry of its own, wherever it is kept out: at a folder or a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        home.chmod(0o711)
+        monkeypatch.setenv("TILEFOUNDRY_HOME", str(home / "theirs"))
+        shared = cache.entry("key", "x.so", made)
+        shared.library.chmod(0o200)
+        shared.folder.chmod(mode)
+        own = home / "own"
+        own.mkdir()
+        own.chmod(0o777)
+        context = multiprocessing.get_context("fork")
+        answer = context.Queue()
+        process = context.Process(target=_of_another_user, args=(answer, own, cache.root()))
+        process.start()
+        assert answer.get(timeout=30) == str(own / "cache" / "build" / "key" / "x.so")
+        process.join()
+        shared.folder.chmod(0o700)
 
 
 def test_a_cache_that_is_only_read(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The clock of an accelerator, held to the command's: a device and its process are made up here."""
 
 import ctypes
+import json
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -33,6 +34,7 @@ class Device:
         self.late, self.log, self.sets = late, [], 0
 
     def ask(self, what, doing, **request):
+        json.dumps({name: value for name, value in request.items() if name != "inputs"})
         self.log.append((what, request))
         self.now += REQUEST
         if what == "pin":

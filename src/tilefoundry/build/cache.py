@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def entry(key: str, library: str, make: Callable[[Path], None]) -> Entry:
     """The entry of ``key``; ``make`` fills a folder with ``library`` where there is none."""
     folder = root() / "build" / key
     for known in (folder, Path(os.environ.get(READ_ONLY, root())) / "build" / key):
-        if (known / library).is_file():
+        if _readable(known / library):
             return Entry(key, known, known / library, True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,8 @@ def entry(key: str, library: str, make: Callable[[Path], None]) -> Entry:
             if (folder / library).is_file():  # another process made it meanwhile
                 return Entry(key, folder, folder / library, True)
             _sweep(folder.parent)
-            aside = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=folder.parent))
+            aside = folder.with_suffix(f".{secrets.token_hex(8)}.part")
+            aside.mkdir()  # as others may read it as the user's mask allows: a jailed child is one
             try:
                 make(aside)
                 _publish(aside, folder, library)
@@ -79,6 +80,13 @@ def entry(key: str, library: str, make: Callable[[Path], None]) -> Entry:
     except OSError as error:
         refuse("build-cache", None, path=folder.parent, why=error.strerror or error)
     return Entry(key, folder, folder / library, False)
+
+
+def _readable(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except PermissionError:  # the cache of a user whose folders this process may not enter
+        return False
 
 
 def _publish(aside: Path, folder: Path, library: str) -> None:

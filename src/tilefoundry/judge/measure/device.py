@@ -102,7 +102,7 @@ class DevicePlayer(Player):
         given = sum(t.nbytes for t in inputs.values())
         self.restored = [n for n, name in enumerate(inputs) if name in written]
         self.sets, self.near = sets_of(given, self.results, cache)
-        self._stage(inputs, range(len(inputs)))
+        self._stage(inputs, list(range(len(inputs))))
 
     def batch(self, calls: int, data: str) -> Batch:
         """One call on each of ``calls`` sets; each call's time is the mean of the batch."""

@@ -76,3 +76,20 @@ def test_unwritable_places(tmp_path, place):
     assert [(d.code, d.exit) for d in caught.value.diags] == [("output-unwritable", 4)]
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
+
+
+REPORTS = (
+    ("analyze", "a.py"), ("check", "a.py"), ("measure", "a.py"), ("schedule", "plan", "a.py"),
+    ("schedule", "candidates", "a.py"), ("schedule", "finalize", "a.py"), ("explain", "usage"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", REPORTS, ids=" ".join)
+def test_an_answer_does_not_take_the_place_of_a_program(command, tmp_path, words):
+    program = tmp_path / "a.py"
+    program.write_text("WIDTH = 64\n")
+    needed = ("--inputs", "random") if words[0] == "check" else ()
+    for place in ("a.py", "./a.py"):
+        answer = command(*words, place, *needed)
+        assert (answer.code, "[output-program]" in answer.stderr) == (2, True)
+        assert program.read_text() == "WIDTH = 64\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -12,6 +13,7 @@ from tilefoundry.cli.source import (
     Source,
     const_option,
     json_option,
+    keep_program,
     out_argument,
     source_argument,
 )
@@ -28,7 +30,7 @@ from tilefoundry.cli.source import (
     ),
 )
 @source_argument
-@out_argument()
+@out_argument(program=True)
 @const_option
 @json_option
 def finalize(source: Source, out: str | None, consts: dict[str, object], as_json: bool) -> None:
@@ -44,6 +46,8 @@ def finalize(source: Source, out: str | None, consts: dict[str, object], as_json
     from tilefoundry.lower.finalize import written
     from tilefoundry.tir.printer import print_program
 
+    if out is not None and os.path.realpath(out) == os.path.realpath(source.path):
+        keep_program(out)
     program, findings = written(source.path), []
     if program is None:
         program, findings = lowered(load_source(source.path, source.selector, consts))

@@ -72,7 +72,7 @@ def models() -> dict[str, Model]:
     ),
 )
 @click.argument("name", required=False)
-@out_argument()
+@out_argument(program=True)
 @json_option
 def command(name: str | None, out: str | None, as_json: bool) -> None:
     """The models shipped as programs in the language.

@@ -10,6 +10,7 @@ from tilefoundry.cli.source import (
     Source,
     const_option,
     json_option,
+    no_program,
     out_argument,
     source_argument,
 )
@@ -27,7 +28,7 @@ from tilefoundry.cli.source import (
     ),
 )
 @source_argument
-@out_argument()
+@out_argument(program=True)
 @const_option
 @json_option
 @click.option("--best", default=6, show_default=True, type=click.IntRange(1), metavar="N",
@@ -54,6 +55,8 @@ def plan(
     from tilefoundry.plan.ask import ask, put
     from tilefoundry.plan.report import answer_record, answer_text
 
+    if number is None:
+        no_program(out)
     loaded = load_source(source.path, source.selector, consts)
     if number is not None:
         text = put(loaded, consts, number)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -113,9 +114,24 @@ def source_argument(function: F) -> F:
     return click.argument("source", metavar="SOURCE", callback=_parsed(parse_source))(function)
 
 
-def out_argument(metavar: str = "[OUT]") -> Callable[[F], F]:
-    """Adds ``out: str | None``: a file, before or after the options; absent or ``-`` is stdout."""
-    return click.argument("out", required=False, metavar=metavar)
+def out_argument(metavar: str = "[OUT]", *, program: bool = False) -> Callable[[F], F]:
+    """Adds ``out: str | None``: a file, before or after the options; absent or ``-`` is stdout.
+    Unless it is a ``program`` that is written, no Python file is replaced (``output-program``).
+    """
+    read = None if program else _parsed(no_program)
+    return click.argument("out", required=False, metavar=metavar, callback=read)
+
+
+def no_program(out: str | None) -> str | None:
+    """``out``, unless it is a Python file that is there."""
+    if out is not None and out.endswith(".py") and os.path.exists(out):
+        keep_program(out)
+    return out
+
+
+def keep_program(path: str) -> NoReturn:
+    """Refuse to put an answer in the place of a program."""
+    refuse("output-program", path=path, other=f"{path.removesuffix('.py')}.txt")
 
 
 def const_option(function: F) -> F:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 from tilefoundry.judge.measure.clock import Batch, Reading, read
@@ -202,6 +202,6 @@ class DevicePlayer(Player):
             "empty": self.empty,
             "starved": sum(t.starved for t in told),
             "batches": len(told),
-            "calls": median(len(b.times) for b in self.batches[data]),
+            "calls": median_low(len(b.times) for b in self.batches[data]),
             "room": self._room(data),
         }

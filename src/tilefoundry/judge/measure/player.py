@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 from tilefoundry.judge.measure.clock import (
@@ -275,7 +275,7 @@ class Player:
             "command": median(b.taken.wall - known.usual.wall for b in batches),
             "processor": median(cpus) if cpus else None,
             "batches": len(batches),
-            "calls": median(len(b.times) for b in batches),
+            "calls": median_low(len(b.times) for b in batches),
             "room": self._room(data),
         }
 

@@ -3,6 +3,7 @@
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from judge.shared import Bench
-from tilefoundry.diag import Refusal
+from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge.check import Check, check
 from tilefoundry.judge.request import FileInput, Judged, Request
 from tilefoundry.judge.stated import Predicate
@@ -182,6 +183,26 @@ def test_the_hir_agrees_with_expected_tensors(folder):
 def test_an_hir_needs_expected_tensors(folder):
     diag = refused("check-expected-absent", path="program.py", selector="Program.f", expected=[])
     assert "Program.f" in diag.says
+
+
+@pytest.mark.parametrize(("why", "near_by", "counts"), [
+    ("check-timeout", False, False), ("check-timeout", True, True),
+    ("check-reference-died", False, True),
+])  # fmt: skip
+def test_a_class_that_nobody_had_time_for_is_no_pass(why, near_by, counts):
+    """Other reasons are told, and the classes that are judged decide."""
+
+    def run(*_):
+        refuse(why, None, who="it", seconds="1", doing="running", how="died", function="f")
+
+    judge = SimpleNamespace(reference=SimpleNamespace(run=run), notes=[], slow=False)
+    drawn = SimpleNamespace(values="wide", inputs=(), strict=False)
+    if counts:
+        assert Check._wanted(judge, drawn, {"n": 1}, near_by, None) is None
+        assert "left out" in judge.notes[0]
+    else:
+        with pytest.raises(Refusal, match=why):
+            Check._wanted(judge, drawn, {}, near_by, None)
 
 
 def test_expected_files_must_fit(folder):

@@ -241,6 +241,13 @@ def test_a_rival_that_is_no_expression(text):
     assert code(caught) == ["measure-rival-form"]
 
 
+@pytest.mark.parametrize(("text", "near"), [("pytroch", "did you mean torch"), ("mkl", "FILE.py")])
+def test_a_rival_that_is_neither_a_library_nor_a_file(text, near):
+    with pytest.raises(Refusal, match=near) as caught:
+        stated(text)
+    assert code(caught) == ["measure-rival-form"]
+
+
 def test_another_kernel_in_a_later_process_is_refused(tmp_path, monkeypatch):
     measuring = Here(Request(str(tmp_path / "p.py"), None), tmp_path)
     seen = iter([{"a.so": "1"}, {"a.so": "1"}, {"a.so": "2"}, {"a.so": "2"}])

@@ -8,6 +8,7 @@ the same predicates as the candidate's.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,15 @@ def stated(text: str) -> Stated:
     """A library, alone or as ``torch:EXPRESSION``, or a SOURCE."""
     library, colon, expression = text.partition(":")
     if library not in LIBRARIES:
+        if ".py" not in text:
+            near = difflib.get_close_matches(library, LIBRARIES, 1)
+            did = f"; did you mean {near[0]}" if near else ""
+            refuse(
+                "measure-rival-form",
+                None,
+                text=text,
+                why=f"neither one of {', '.join(LIBRARIES)} nor a file FILE.py{did}",
+            )
         return Stated("", text)
     expression = expression.strip()
     if colon and not expression:

@@ -244,7 +244,7 @@ def _holders(layout: ShardLayout, shape: tuple[int, ...], dim: int, threads: tup
              size: int) -> dict[int, int]:  # fmt: skip
     """Per group of ``size`` threads, the indices along ``dim`` that it may hold, as bits."""
     digits = [d for d in layout.digits(shape) if d.dim == dim]
-    known: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[Dim, ...], int] = {}
     for i in range(shape[dim]):
         at = tuple(i // d.inner % d.axis.extent for d in digits)
         known[at] = known.get(at, 0) | 1 << i

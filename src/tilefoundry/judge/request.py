@@ -87,17 +87,23 @@ class Request:
     @classmethod
     def read(cls, record: Mapping[str, Any], seed: int) -> Request:
         """The request of a record; KeyError, TypeError or ValueError where it is none."""
-        given = dict(record)
-        outs = [Judged(str(s), tuple(Predicate(str(fn), dict(b)) for fn, b in fns))
-                for s, fns in given.pop("outs")]  # fmt: skip
-        files = given.pop("files")
-        if files is not None:
-            files = [FileInput(name, str(path)) for name, path in files]
-        return cls(outs=outs, files=files, seed=seed, **given)
+        given = read_named(record)
+        return cls(seed=seed, **given)
 
     @property
     def source(self) -> str:
         return self.path if self.selector is None else f"{self.path}:{self.selector}"
+
+
+def read_named(record: Mapping[str, Any]) -> dict[str, Any]:
+    """``record`` with its outputs and files as requests hold them; KeyError, TypeError or
+    ValueError where they are none."""
+    outs = [Judged(str(s), tuple(Predicate(str(fn), dict(b)) for fn, b in fns))
+            for s, fns in record["outs"]]  # fmt: skip
+    files = record["files"]
+    if files is not None:
+        files = [FileInput(name, str(path)) for name, path in files]
+    return {**record, "outs": outs, "files": files}
 
 
 def judged_outputs(

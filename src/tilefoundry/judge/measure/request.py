@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilefoundry.judge.measure.rival import Stated, stated
-from tilefoundry.judge.request import FileInput, Judged
+from tilefoundry.judge.request import FileInput, Judged, read_named
 from tilefoundry.judge.request import Request as Check
-from tilefoundry.judge.stated import Predicate
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,12 @@ class Request:
     @classmethod
     def read(cls, record: Mapping[str, Any], seed: int) -> Request:
         """The request of a record; KeyError, TypeError or ValueError where it is none."""
-        given = dict(record)
-        outs = [Judged(str(s), tuple(Predicate(str(fn), dict(b)) for fn, b in fns))
-                for s, fns in given.pop("outs")]  # fmt: skip
-        files = given.pop("files")
-        if files is not None:
-            files = [FileInput(name, str(path)) for name, path in files]
+        given = read_named(record)
         rivals = {
             key: None if (text := given.pop(key)) is None else stated(str(text))
             for key in ("against", "reference")
         }
-        return cls(outs=outs, files=files, seed=seed, **rivals, **given)
+        return cls(seed=seed, **rivals, **given)
 
     def check(self) -> Check:
         """The same program, inputs and weights as a check is asked them."""

@@ -31,6 +31,7 @@ def infer(name: str, *operands: Any, **attrs: Any) -> Any:
 
 X = t("f32", 4, 8)
 I = t("i32", 4, 8)  # noqa: E741
+B = t("u8", 4)
 REFUSED = [
     ("exp", (I,), {}, "op-dtype", "tf.exp is not defined for i32"),
     ("exp", (t("fp8e4m3", 4),), {}, "op-dtype", "tf.exp is not defined for fp8e4m3"),
@@ -51,6 +52,13 @@ REFUSED = [
     ("cast", (X,), {"dtype": "float16"}, "dtype-unknown", "'float16' is not an element type"),
     ("full_like", (I,), {"value": 0.5}, "op-attribute", "value cannot be 0.5"),
     ("full_like", (I,), {"value": float("nan")}, "op-attribute", "value cannot be nan"),
+    ("full_like", (B,), {"value": 300}, "op-attribute", "value cannot be 300"),
+    ("full_like", (t("bool", 4),), {"value": 2}, "op-attribute", "value cannot be 2"),
+    ("clamp", (B,), {"min_val": -5}, "op-attribute", "min_val cannot be -5"),
+    ("clamp", (I,), {"max_val": 2**31}, "op-attribute", "max_val cannot be 2147483648"),
+    ("arange", (), {"type": t("u8", 257)}, "op-attribute", "step cannot be 1"),
+    ("arange", (), {"type": t("u8", 2), "start": -1}, "op-attribute", "start cannot be -1"),
+    ("arange", (), {"type": t("i8", 3), "step": -65}, "op-attribute", "step cannot be -65"),
     ("arange", (), {"type": t("i32", 2, 2)}, "op-attribute", "type cannot be"),
     ("arange", (), {"type": t("i32", 4), "step": 0.5}, "op-attribute", "step cannot be 0.5"),
     ("softmax", (X,), {"axis": 2}, "op-axis", "no axis 2"),

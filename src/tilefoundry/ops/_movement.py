@@ -46,13 +46,20 @@ def demand_addable(call: Call, dtype: DType) -> None:
         call.refuse("op-dtype", dtype=dtype, wants="float int uint")
 
 
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the largest value of an integer or bool ``dtype``."""
+    if dtype.kind == "bool":
+        return 0, 1
+    bits = dtype.bits - (dtype.kind == "int")
+    return -(2**bits) * (dtype.kind == "int"), 2**bits - 1
+
+
 def demand_value(call: Call, name: str, dtype: DType) -> None:
     """The number in attribute ``name`` must be one of ``dtype``'s values."""
     value = call.attrs[name]
     if dtype.is_float:
         return
-    bits = dtype.bits - (dtype.kind == "int")
-    lo, hi = (0, 1) if dtype.kind == "bool" else (-(2**bits) * (dtype.kind == "int"), 2**bits - 1)
+    lo, hi = limits(dtype)
     if not float(value).is_integer() or not lo <= value <= hi:
         wants = f"a value of {dtype}, {lo} to {hi}"
         call.refuse("op-attribute", name=name, wants=wants, found=repr(value))

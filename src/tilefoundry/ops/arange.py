@@ -11,8 +11,9 @@ from typing import Any
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.dtype import BF16, F32, I32, I64
-from tilefoundry.ir.expr import Dim, Expr, product
+from tilefoundry.ir.expr import Dim, Expr, bounds, product
 from tilefoundry.ir.types import TensorType, Type
+from tilefoundry.ops._movement import limits
 from tilefoundry.ops.base import Call, Example, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.signature import Attr, number, tensor_type
 from tilefoundry.ops.zeros import Created
@@ -43,7 +44,19 @@ class Arange(Created):
             if isinstance(value, float) and not made.dtype.is_float and not value.is_integer():
                 wants = f"an integer for {made.dtype}"
                 call.refuse("op-attribute", name=name, wants=wants, found=value)
+        if not made.dtype.is_float:
+            self._in_range(call, made)
         return super().results(call)
+
+    def _in_range(self, call: Call, made: TensorType) -> None:
+        """Refuse integers whose first or last surely is none of the type's values."""
+        first, step = call.attrs["start"], call.attrs["step"]
+        lo, hi = limits(made.dtype)
+        for name, value in (("start", first), ("step", first + step * (made.shape[0] - 1))):
+            least, most = bounds(value) if isinstance(value, (int, Expr)) else (value, value)
+            if bounds(made.shape[0])[0] > 0 and (most < lo or least > hi):
+                wants = f"one that keeps the elements within {made.dtype}, {lo} to {hi}"
+                call.refuse("op-attribute", name=name, wants=wants, found=call.attrs[name])
 
     def infer(self, call: Call) -> Type:
         self.results(call)

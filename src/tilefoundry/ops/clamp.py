@@ -12,6 +12,7 @@ from typing import Any
 from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._elementwise import FLOATS, Unary, over
+from tilefoundry.ops._movement import demand_value
 from tilefoundry.ops.base import Call, Result, Shape, Work, work
 from tilefoundry.ops.signature import Attr, Operand, number_or_none
 
@@ -25,14 +26,12 @@ class Clamp(Unary):
 
     def results(self, call: Call) -> tuple[Result, ...]:
         found = super().results(call)
-        given = {n: call.attrs[n] for n in ("min_val", "max_val") if call.attrs[n] is not None}
+        given = [n for n in ("min_val", "max_val") if call.attrs[n] is not None]
         if not given:
             takes = "(x, min_val=None, max_val=None)"
             call.refuse("op-arguments", takes=takes, problem="min_val and max_val are both missing")
-        for name, value in given.items():
-            if not found[0].dtype.is_float and not float(value).is_integer():
-                wants = f"an integer for {found[0].dtype}"
-                call.refuse("op-attribute", name=name, wants=wants, found=value)
+        for name in given:
+            demand_value(call, name, found[0].dtype)
         return found
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from tilefoundry.ir.access import AccessRelation, elementwise
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._elementwise import FLOATS, over
+from tilefoundry.ops._movement import demand_value
 from tilefoundry.ops.base import Call, Op, Result, Shape, Work
 from tilefoundry.ops.propagate import Partial
 from tilefoundry.ops.signature import Attr, Operand, scalar
@@ -27,10 +28,8 @@ class FullLike(Op):
     )
 
     def results(self, call: Call) -> tuple[Result, ...]:
-        x, value = call.arg(0), call.attrs["value"]
-        if not x.dtype.is_float and not float(value).is_integer():
-            wants = f"an integer for {x.dtype}"
-            call.refuse("op-attribute", name="value", wants=wants, found=value)
+        x = call.arg(0)
+        demand_value(call, "value", x.dtype)
         return (Result(x.shape, x.dtype),)
 
     def relation(self, call: Call, shapes: tuple[Shape, ...]) -> AccessRelation:

@@ -13,7 +13,7 @@ from tilefoundry.ir.dtype import BOOL, I64
 from tilefoundry.ir.expr import bounds, product
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops._axes import refuse_empty
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.propagate import Partial
 from tilefoundry.ops.signature import Attr, Operand, choice, constants, flag
 
@@ -44,6 +44,8 @@ class Reduce(Op):
         Example((((4, 6), "bool"),), {"axes": (1,), "kind": "any"}),
         Example((((4, 6), "bool"),), {"axes": (-2,), "keepdim": True, "kind": "all"}),
         Example((((4, 0), "f32"),), {"axes": (1,)}),
+        *(Example((((4, 6), "f32"),), {"axes": (), "kind": kind}) for kind in KINDS[:5]),
+        Example((((4, 6), "i32"),), {"axes": (), "kind": "prod"}, "small"),
     )
 
     def axes(self, call: Call) -> tuple[int, ...]:
@@ -94,6 +96,9 @@ class Reduce(Op):
 
         (x,) = args
         axes, keep, kind = tuple(attrs["axes"]), attrs["keepdim"], attrs["kind"]
+        if not axes:  # torch would take all of them; one element is its own combination
+            assert isinstance(result, TensorType)
+            return (x.abs() if kind == "abs_max" else x).to(torch_dtype(result.dtype))
         if kind in ("sum", "mean"):
             return getattr(torch, kind)(x, dim=axes, keepdim=keep)
         if kind in ("max", "min", "abs_max"):

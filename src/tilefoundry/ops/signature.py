@@ -65,19 +65,19 @@ def bind(
         elif rest:
             values[param.name] = rest.pop(0)
     if rest:
-        refuse("op-arguments", span, op=op, takes=_spell(params), problem=f"{len(rest)} too many")
+        refuse("op-arguments", span, op=op, takes=takes(params), problem=f"{len(rest)} too many")
     known = {p.name for p in params}
     for name, value in kwargs.items():
         if name not in known:
             problem = f"no parameter is called {name}"
-            refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
+            refuse("op-arguments", span, op=op, takes=takes(params), problem=problem)
         if name in values and values[name] != ():
             problem = f"{name} is given twice"
-            refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
+            refuse("op-arguments", span, op=op, takes=takes(params), problem=problem)
         many = any(isinstance(p, Operand) and p.many and p.name == name for p in params)
         if many and not isinstance(value, (tuple, list)):
             problem = f"{name} is not a tuple of tensors"
-            refuse("op-arguments", span, op=op, takes=_spell(params), problem=problem)
+            refuse("op-arguments", span, op=op, takes=takes(params), problem=problem)
         values[name] = value
     operands: list[object] = []
     attrs: dict[str, object] = {}
@@ -102,10 +102,11 @@ def bind(
 
 
 def _missing(op: str, params: Sequence[Param], name: str, span: Span | None) -> None:
-    refuse("op-arguments", span, op=op, takes=_spell(params), problem=f"{name} is missing")
+    refuse("op-arguments", span, op=op, takes=takes(params), problem=f"{name} is missing")
 
 
-def _spell(params: Sequence[Param]) -> str:
+def takes(params: Sequence[Param]) -> str:
+    """``(x, axes=None)``: parameters as an author gives them."""
     words: list[str] = []
     for p in params:
         if isinstance(p, Operand):

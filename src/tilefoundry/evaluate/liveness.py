@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tilefoundry.ir.node import Block, Loop, Node, Return, Scope
+from tilefoundry.ir.node import Block, Loop, Node, Return, Scope, Stmt
 from tilefoundry.ir.program import Func
 
 
-def last_uses(func: Func) -> dict[Any, list[Node]]:
-    """Values to drop after each statement: those of its own block, used last in it."""
-    out: dict[Any, list[Node]] = {}
-    kept = set(func.returns.values)
-
-    def visit(block: Block, inherited: set[Node]) -> set[Node]:
-        used_after: set[Node] = set()
-        for stmt in reversed(block.stmts):
-            used = _uses(stmt, visit)
-            for node in used - used_after - inherited - kept:
-                out.setdefault(stmt, []).append(node)
-            used_after |= used
-        return used_after
-
-    def _uses(stmt: Any, visit: Any) -> set[Node]:
-        if isinstance(stmt, Node):
-            return set(stmt.args)
-        if isinstance(stmt, Return):
-            return set(stmt.values)
-        assert isinstance(stmt, (Scope, Loop))
-        if isinstance(stmt, Scope):
-            # values of a scope outlive it, so their end is found in the block around it
-            return {n for s in stmt.body.stmts for n in _uses(s, visit)}
-        ends = {n for c in stmt.carried for n in (c.init, c.head, c.step)}
-        inside = {n for s in stmt.body.stmts for n in _uses(s, visit)}
-        return inside | ends
-
-    visit(func.body, set())
+def last_uses(func: Func) -> dict[Stmt, list[Node]]:
+    """Values to drop after each statement of the function's own block: those used last in it."""
+    out: dict[Stmt, list[Node]] = {}
+    used_after = set(func.returns.values)
+    for stmt in reversed(func.body.stmts):
+        used = _uses(stmt)
+        if ends := used - used_after:
+            out[stmt] = list(ends)
+        used_after |= used
     return out
+
+
+def _uses(stmt: Stmt) -> set[Node]:
+    if isinstance(stmt, Node):
+        return set(stmt.args)
+    if isinstance(stmt, Return):
+        return set(stmt.values)
+    inside = _within(stmt.body)
+    if isinstance(stmt, Scope):
+        return inside
+    assert isinstance(stmt, Loop)
+    return inside | {n for c in stmt.carried for n in (c.init, c.head, c.step)}
+
+
+def _within(block: Block) -> set[Node]:
+    return {n for stmt in block.stmts for n in _uses(stmt)}

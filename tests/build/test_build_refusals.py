@@ -72,6 +72,14 @@ def test_what_registers_cannot_hold_is_refused():
     refused("capacity-exceeded", lambda: build(loaded("chain", {"VECS": 32})))
 
 
+def test_tiles_that_die_before_others_live_have_places_of_their_own():
+    """Rings of 6 x 32 KiB and terms of 64 KiB: 192 KiB are alive at once, 256 KiB are placed."""
+    path = "examples/gpu/splitk_cluster.py"
+    given = load_source(path, None, {"STAGES": 6})
+    diag = refused("capacity-exceeded", lambda: build(given))
+    assert diag.fields["needs"].startswith("256.") and "room:64.00KB" in diag.fields["values"]
+
+
 @pytest.fixture
 def fresh():
     compiler.compiler.cache_clear()

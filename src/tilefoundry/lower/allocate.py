@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilefoundry.diag import Diag
+from tilefoundry.quantity import bytes_text
 from tilefoundry.targets.contract.align import alignment
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.registry import contract_at, contracts
@@ -167,6 +169,32 @@ def place_barriers(func: PrimFunc) -> PrimFunc:
         placed[barrier] = replace(barrier, offset=at)
         at += barrier.slots * BARRIER_BYTES
     return replace(rebuild(func, barriers=placed), shared_bytes=at if placed else func.shared_bytes)
+
+
+def overfull(func: PrimFunc) -> Diag | None:
+    """What the kernel's own memory takes beside each other, if that is more than there is:
+    memory is not used again when a value has died in it, as an engine may still be at work."""
+    for storage in func.target.storages.values():
+        held = [b for b in func.buffers if b.storage == storage.name and b.offsets]
+        most = storage.capacity.value
+        if not held or most is None or row_bytes(func, storage.name):
+            continue
+        if func.shared_bytes <= most:
+            continue
+        held.sort(key=lambda b: -b.slots * slot_bytes(b))
+        sizes = [f"{b.name}:{bytes_text(b.slots * slot_bytes(b))}" for b in held]
+        barriers = func.shared_bytes - max(b.offsets[-1] + slot_bytes(b) for b in held)
+        name, size = sizes[0].rsplit(":", 1)
+        fields = {
+            "storage": storage.name,
+            "unit": storage.level or "device",
+            "needs": bytes_text(func.shared_bytes),
+            "capacity": bytes_text(int(most)),
+            "values": ",".join([*sizes, *([f"barriers:{barriers}B"] if barriers > 0 else [])]),
+            "largest": f"{name} alone takes {size}, and none takes the place of another",
+        }
+        return Diag("capacity-exceeded", func.span, fields)
+    return None
 
 
 def _addressed(func: PrimFunc, buffer: Buffer) -> bool:

@@ -10,6 +10,7 @@ from tilefoundry.analyze.report import MEMORY, analyze
 from tilefoundry.diag import Diag
 from tilefoundry.lang.load import Selected
 from tilefoundry.lower import banks, drains, lower
+from tilefoundry.lower.allocate import overfull
 from tilefoundry.tir.program import PrimFunc, Program
 
 PRIM, FUNC = re.compile(r"^\s*@prim_func\b", re.M), re.compile(r"^\s*@func\b", re.M)
@@ -34,11 +35,14 @@ def finalize(loaded: Selected) -> tuple[Program, list[Diag]]:
         report = analyze(replace(loaded, func=name), [MEMORY], {}, None)
         lines = [line.text() for line in report.head]
         notes = [line for line in lines if line.split(" ", 1)[0] in HEAD]
-        for finding in report.findings:
+        found = list(report.findings)
+        placed = None if found else overfull(kernel)
+        found += [placed] if placed is not None else []
+        for finding in found:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
         notes += [*banks.notes(kernel), *drains.notes(kernel), *undecided]
-        findings += report.findings
+        findings += found
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-import types
+from types import BuiltinFunctionType, FunctionType, WrapperDescriptorType
 from typing import Any
 
 from tilefoundry.diag import Span, refuse
@@ -176,17 +176,28 @@ def _python(
         if sequences and any(callee is known for known in ON_SEQUENCES):
             made = compute(frame, node, lambda: callee(*args, **kwargs))
             return made if isinstance(made, (tuple, list, int)) else tuple(made)
-        named = isinstance(callee, (type, types.FunctionType, types.BuiltinFunctionType))
-        refuse("call-unknown", span, name=callee.__name__ if named else spell(callee))
+        name = callee.__name__ if isinstance(callee, PYTHON) else spell(callee)
+        refuse("call-unknown", span, name=name, instead=_for_call(frame, callee, name))
     if callee in (builtins.min, builtins.max) and any(isinstance(v, Expr) for v in values):
         pick = ix.minimum if callee is builtins.min else ix.maximum
         return compute(frame, node, pick, *args)
     if not callable(callee):
-        refuse("call-unknown", span, name=spell(callee))
+        name = spell(callee)
+        refuse("call-unknown", span, name=name, instead="the name of an operation or function")
     if kwargs:
         return compute(frame, node, lambda: callee(*args, **kwargs))
     return compute(frame, node, callee, *args)
 
+
+def _for_call(frame: Frame, callee: Any, name: str) -> str:
+    """What to write for a Python function that was given a tensor."""
+    if isinstance(callee, FunctionType) and callee.__code__.co_filename == frame.file:
+        return f"{name} as a function of the module, with @func, or its operations here"
+    return instead(name)
+
+
+PYTHON = (type, FunctionType, BuiltinFunctionType, WrapperDescriptorType)
+"""What has a name of its own that may be asked for."""
 
 ON_SEQUENCES = (len, tuple, list, enumerate, zip, reversed)
 """Python's functions that take a sequence of tensors as they take any sequence."""

@@ -16,8 +16,8 @@ from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import B, P, ShardLayout
 from tilefoundry.ir.spec import Split, Tag, Tagged, layout_from
 from tilefoundry.lang.calls import call
-from tilefoundry.lang.elsewhere import instead
-from tilefoundry.lang.forms import MeshBinding, Window
+from tilefoundry.lang.elsewhere import attribute, instead
+from tilefoundry.lang.forms import MeshBinding, OpRef, Window
 from tilefoundry.lang.frame import Frame
 from tilefoundry.lang.python import compute, construct, placed, several, spell, spread
 from tilefoundry.lang.subscript import subscript
@@ -159,13 +159,15 @@ def _attribute(frame: Frame, node: ast.Attribute, base: Any, name: str) -> Any:
         if name in ("shape", "dtype", "storage", "rank"):
             value = getattr(base.tensor, name)
             return value.name if name == "dtype" else value
-        refuse("tensor-attribute", span, name=name, instead=instead(name))
+        refuse("tensor-attribute", span, name=name, instead=instead(name, method=True))
+    if isinstance(base, OpRef):  # tf.nn.relu
+        refuse("op-unknown", span, name=f"tf.{base.name}.{name}", instead=instead(name))
     if isinstance(base, Window) and name in ("start", "stop", "size"):
         return base.start + base.size if name == "stop" else getattr(base, name)
     try:
         return getattr(base, name)
     except AttributeError:
-        refuse("attribute-unknown", span, name=name, of=spell(base))
+        refuse("attribute-unknown", span, name=name, of=spell(base), near=attribute(base, name))
     except Refusal as refusal:
         raise placed(refusal, span) from None
     except (Exception, SystemExit) as error:  # a property of the author's own

@@ -66,6 +66,9 @@ class OpRef:
 
         refuse("op-outside-func", name=f"tf.{self.name}")
 
+    def __repr__(self) -> str:
+        return f"tf.{self.name}"
+
 
 class Ops:
     """The name ``tf``: its attributes are operations, resolved when a program is parsed."""

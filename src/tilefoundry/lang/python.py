@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 from tilefoundry.diag import Refusal, Span, refuse
@@ -98,6 +99,8 @@ def spell(value: object) -> str:
     """A value in a message: a tensor by its type, anything else as Python shows it."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
     text = repr(value.type if isinstance(value, Node) else value)
     if " at 0x" in text:  # an address says nothing, and differs from run to run
         return f"an object of type {type(value).__name__}"

@@ -39,8 +39,6 @@ PAGES = [
 CODES = list(diag.codes())
 PLAIN = re.compile(r"tilefoundry [^$`|&;<>()*?\\]*")
 """A call of the command in which the shell does nothing but divide words."""
-TRIES = 3
-"""Of a measurement whose clocks disagree: on a busy machine honest ones may be refused."""
 
 
 def load(path):
@@ -115,13 +113,9 @@ def execute(path, shell):
             target.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             for command in commands(block):
-                for _ in range(TRIES):
-                    text, code = shell(command.line)
-                    seen = [line.rstrip() for line in text.splitlines()]
-                    right = matches(command.answer, seen) and code == command.code
-                    if right or "[measure-clock]" not in text:
-                        break
-                if not right:
+                text, code = shell(command.line)
+                seen = [line.rstrip() for line in text.splitlines()]
+                if not matches(command.answer, seen) or code != command.code:
                     shown = "\n".join([*seen, f"[exit {code}]"])
                     where = f"{path}:{command.number}"
                     pytest.fail(f"{where}: $ {command.line}\nanswers\n{shown}", pytrace=False)

@@ -33,11 +33,14 @@ class Logged(Player):
     def give(self, data, judged):
         self.log(f"gave {data}" + " judged" * judged)
 
+    def compare(self, ours, evict):
+        self.log(f"like {ours}")
+
 
 def test_rounds_interleave():
     log = []
     sides = [Logged("a", log), Logged("b", log)]
-    rounds(sides, 3, lambda: log.append("evict"), {1, 2}, list.reverse)
+    rounds(sides, "ours", 3, lambda: log.append("evict"), {1, 2}, list.reverse)
     cold = ["{} ready", "evict", "{} go", "{} cold", "{} gave cold", "{} warm"]
     warm = ["{} ready", "evict", "{} go", "{} cold", "{} warm", "{} gave warm"]
     wanted = ["a stop", "b stop"]
@@ -45,12 +48,13 @@ def test_rounds_interleave():
         for name in order:
             gave = " judged" * judged
             wanted += [x.format(name) + gave * ("gave" in x) for x in turn] + [f"{name} stop"]
+        wanted.append(f"{order[0]} like ours")
     assert log == [*wanted, "a go", "b go"]
 
 
 def test_half_of_the_rounds_give_the_cold_call():
     log = []
-    rounds([Logged("a", log)], 9, lambda: None, ())
+    rounds([Logged("a", log)], "ours", 9, lambda: None, ())
     counts = Counter(log)
     assert sorted((counts["a gave cold"], counts["a gave warm"])) == [4, 5]
 
@@ -59,7 +63,7 @@ def test_caches_are_filled_while_both_stand_still():
     log, running = [], set()
     players = [Logged("a", log), Logged("b", log)]
     seen = []
-    rounds(players, 2, lambda: log.append("evict"), {0})
+    rounds(players, "ours", 2, lambda: log.append("evict"), {0})
     for event in log:
         name, _, what = event.partition(" ")
         if what == "go":
@@ -68,7 +72,7 @@ def test_caches_are_filled_while_both_stand_still():
             running.discard(name)
         elif event == "evict":
             seen.append(set(running))
-        elif what == "ready":
+        elif what in ("ready", "like ours"):
             assert not running
         else:
             assert running == {name}

@@ -47,7 +47,7 @@ from tilefoundry.judge.stated import PARAMETERS
         {
             0: "measured",
             1: "results are wrong, or the figures cannot be believed",
-            3: "the device or the rival is not supported",
+            3: "the machine was too noisy; the device or the rival is not supported",
             4: "torch, the compiler or the processors are not there",
             5: "a process ran out of time",
         },

@@ -1,29 +1,29 @@
-"""The beginning of a check: what takes longest, importing torch, begins before all else."""
+"""The beginning of a check or a measurement: what takes longest, importing torch, begins before
+all else."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from tilefoundry.judge.server import Server
 
-VARIABLES = {
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-}
-"""Threads of children wait asleep: on a busy machine those that spin hold up each other. Memory
-that was freed is used again: fresh pages take longer to come than most operations do."""
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""Memory that was freed is used again: fresh pages take longer to come than most operations do."""
+VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", **KEEPING}
+"""Threads of children of a check wait asleep: on a busy machine those that spin hold up each
+other."""
 
 
 class Begun:
     """A folder of the judge's own, and the fork server in it."""
 
-    def __init__(self) -> None:
-        self._made = tempfile.TemporaryDirectory(prefix="tilefoundry-check-")
+    def __init__(self, variables: Mapping[str, str] = VARIABLES) -> None:
+        self._made = tempfile.TemporaryDirectory(prefix="tilefoundry-judge-")
         self.folder = Path(self._made.name)
-        self.server = Server(self.folder, VARIABLES)
+        self.server = Server(self.folder, variables)
 
     def __enter__(self) -> Begun:
         return self

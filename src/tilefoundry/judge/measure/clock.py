@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,9 @@ ALLOWED_PART = 0.05
 """What may be unaccounted for beyond what the same takes for a program of ours: of a batch, of a
 call, and the part of all."""
 
+CERTAIN, AGAIN = 2, 3
+"""Starts of both sides' processes in which no noise explains what one hides, until it is refused;
+starts that may be left out."""
 FEW = 3
 """Batches whose median counts. One of fewer may have met anything: each must hide something
 then, beyond five times the room, and wall time alone refuses none."""
@@ -125,86 +129,157 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Range:
+    """What one clock showed beside the calls of a program of ours, in seconds: the median, the
+    upper quartile, the most."""
+
+    usual: float = 0.0
+    high: float = 0.0
+    most: float = 0.0
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Range:
+        ordered = sorted(values)
+        return cls(median(ordered), ordered[len(ordered) * 3 // 4], ordered[-1])
+
+    @property
+    def noise(self) -> float:
+        """How much more one of four takes, here and now."""
+        return self.high - self.usual
+
+
+@dataclass(frozen=True)
 class Cost:
     """What batches take beside their calls where nothing is hidden: of a program of ours, on
-    tensors of the same sizes. ``noise``: how much more one of four takes, here and now."""
+    tensors of the same sizes, at the same time. ``own``: the wall clock without what either side
+    stood in a processor's queue; ``cpu`` is None where the system does not say."""
 
-    usual: Reading
-    noise: Reading
+    wall: Range = Range()
+    own: Range = Range()
+    cpu: Range | None = None
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> Cost:
+        found = [batch.excess() for batch in batches]
+        cpus = [r.cpu for r in found if r.cpu is not None]
+        return cls(
+            Range.of([r.wall for r in found]),
+            Range.of([r.wall - (r.waited or 0.0) for r in found]),
+            Range.of(cpus) if cpus else None,
+        )
+
+    @property
+    def noise(self) -> float:
+        """That of the clock which decides: of the processor where it is known."""
+        return (self.cpu or self.own).noise
 
     def room(self, batch: Batch, allowed: float) -> float:
         """Seconds that a batch may leave out beyond what is usual and the noise."""
         told = sum(batch.times)
-        return allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * (told + self.usual.wall)
+        return allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * (told + self.own.usual)
 
 
-FREE = Cost(Reading(0.0, 0.0), Reading(0.0, 0.0))
+FREE = Cost(cpu=Range())
 
 
-def cost_of(rehearsed: Sequence[Batch]) -> Cost:
-    """From batches of a program of ours, each clock on its own; time in a processor's queue is
-    no part of the noise."""
-    found = [batch.excess() for batch in rehearsed]
-    walls = [r.wall for r in found]
-    cpus = [r.cpu for r in found if r.cpu is not None]
-    usual = Reading(median(walls), median(cpus) if cpus else None)
-    own = [r.wall - (r.waited or 0.0) for r in found]
-    return Cost(usual, Reading(_noise(own), _noise(cpus) if cpus else None))
+@dataclass(frozen=True)
+class Doubt:
+    """Clocks of a process that do not agree, in seconds: what it told of its calls, what the
+    command's clock shows, what of that is in neither. ``certain``: beyond the most that a program
+    of ours ever took, which no noise of then explains."""
+
+    who: str
+    told: float
+    taken: float
+    hidden: float
+    certain: bool
+
+    def __str__(self) -> str:
+        told, taken, hidden = (f"{x * 1e3:.3f} ms" for x in (self.told, self.taken, self.hidden))
+        return f"{self.who} took {hidden} more than it told: {told} of {taken}"
 
 
-def _noise(values: Sequence[float]) -> float:
-    """By how much the upper quartile is above the median."""
-    return sorted(values)[len(values) * 3 // 4] - median(values)
-
-
-def hold(
+def doubt(
     who: str,
     batches: Sequence[Batch],
     known: Cost,
     threads: int,
     allowed: float = ALLOWED_SECONDS,
-) -> None:
-    """Refuse a process whose times leave out what the parent's clocks show, beyond ``allowed``
-    seconds a batch, what a call may, and a part of all that is accounted for.
+) -> Doubt | None:
+    """Whether the times of a process leave out what the parent's clocks show, beyond ``allowed``
+    seconds a batch, what a call may, a part of all that is accounted for, and the noise.
 
     The median over the batches counts: what is hidden in fewer than half of them does not
     change a median. With one thread nothing else may run, so that its CPU time counts; wall
     time counts where nobody waited for a processor.
     """
     if not batches:
-        return
+        return None
+
+    def typical(at: Callable[[Range], float]) -> float:
+        hidden = [_hidden(b, known, at, threads, allowed, few) for b in batches]
+        return min(hidden) if few else median(hidden)
+
     few = len(batches) < FEW
-    hidden: list[float] = []
-    for batch in batches:
-        left, room = batch.excess(), known.room(batch, allowed) * (5 if few else 1)
-        wall = left.wall - known.usual.wall - known.noise.wall - room
-        if left.cpu is None or known.usual.cpu is None:
-            hidden.append(wall)
-            continue
-        cpu = left.cpu - known.usual.cpu - (known.noise.cpu or 0.0) - room
-        seen = cpu if threads == 1 else min(wall, cpu)
-        if left.waited is not None and not few:
-            seen = max(seen, wall - left.waited - STOLEN_PART * sum(batch.times))
-        hidden.append(seen)
-    typical = min(hidden) if few else median(hidden)
-    if typical > 0:
-        told = median(sum(b.times) for b in batches)
-        taken = median(b.taken.wall for b in batches)
-        refuse("measure-clock", None, who=who, told=f"{told * 1e3:.3f}",
-               taken=f"{taken * 1e3:.3f}", hidden=f"{typical * 1e3:.3f}")  # fmt: skip
+    hidden = typical(lambda seen: seen.high)
+    if hidden <= 0:
+        return None
+    told = median(sum(b.times) for b in batches)
+    taken = median(b.taken.wall for b in batches)
+    return Doubt(who, told, taken, hidden, typical(lambda seen: seen.most) > 0)
 
 
-def hold_alone(who: str, turns: Sequence[tuple[float, float]]) -> None:
-    """Refuse a process beside which others of its jail compute: of each turn what they took, and
-    what its calls took, in seconds."""
+def _hidden(
+    batch: Batch,
+    known: Cost,
+    at: Callable[[Range], float],
+    threads: int,
+    allowed: float,
+    few: bool,
+) -> float:
+    """Seconds of a batch that are in no call, beyond room and what a program of ours took."""
+    left, room = batch.excess(), known.room(batch, allowed) * (5 if few else 1)
+    wall = left.wall - at(known.wall) - room
+    if left.cpu is None or known.cpu is None:
+        return wall
+    cpu = left.cpu - at(known.cpu) - room
+    seen = cpu if threads == 1 else min(wall, cpu)
+    if left.waited is not None and not few:
+        own = left.wall - left.waited - at(known.own) - room
+        seen = max(seen, own - STOLEN_PART * sum(batch.times))
+    return seen
+
+
+def beside(who: str, turns: Sequence[tuple[float, float]]) -> Doubt | None:
+    """Whether others in the jail of a process compute: of each turn what they took, and what its
+    calls took, in seconds. No noise explains it: the system charged them with it."""
     if not turns:
-        return
+        return None
     hidden = median(took - OTHERS_SECONDS - ALLOWED_PART * told for took, told in turns)
-    if hidden > 0:
-        told = median(t for _, t in turns)
-        taken = median(took + t for took, t in turns)
-        refuse("measure-clock", None, who=who, told=f"{told * 1e3:.3f}",
-               taken=f"{taken * 1e3:.3f}", hidden=f"{hidden * 1e3:.3f}")  # fmt: skip
+    if hidden <= 0:
+        return None
+    told = median(t for _, t in turns)
+    return Doubt(who, told, median(took + t for took, t in turns), hidden, True)
+
+
+def hold(doubts: Sequence[Sequence[Doubt]], clean: int) -> None:
+    """Refuse a side whose clocks did not agree in ``doubts``, one for each start of both sides'
+    processes, beside ``clean`` starts without any.
+
+    What no noise explains, in more starts than there are without, and in two at least, is the
+    program's doing. Other doubts are the machine's: their processes are left out and started anew,
+    ``AGAIN`` times.
+    """
+    certain = Counter(who for found in doubts for who in {d.who for d in found if d.certain})
+    for who, count in certain.items():
+        if count >= max(CERTAIN, clean + 1):
+            last = [d for found in doubts for d in found if d.who == who and d.certain][-1]
+            refuse("measure-clock", None, who=who, told=f"{last.told * 1e3:.3f}", count=count,
+                   taken=f"{last.taken * 1e3:.3f}", hidden=f"{last.hidden * 1e3:.3f}",
+                   all=clean + len(doubts))  # fmt: skip
+    if len(doubts) > AGAIN:
+        refuse("measure-noisy", None, count=len(doubts), all=clean + len(doubts),
+               why="; ".join(str(found[0]) for found in doubts))  # fmt: skip
 
 
 def megahertz(cpus: Sequence[int]) -> tuple[list[float], str]:

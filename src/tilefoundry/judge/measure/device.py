@@ -194,7 +194,7 @@ class DevicePlayer(Player):
         """The three clocks over the same batches: medians in seconds a batch; how many of the
         batches the device ran out of queued calls in; what the events themselves take."""
         told = self.told[data]
-        usual = self.cost[data].usual.wall
+        usual = self.cost[data].wall.usual
         return {
             "device": median(t.device for t in told),
             "process": median(t.wall - t.held for t in told),

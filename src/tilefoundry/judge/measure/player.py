@@ -14,10 +14,11 @@ from tilefoundry.judge.measure.clock import (
     ALLOWED_SECONDS,
     FREE,
     Batch,
+    Cost,
+    Doubt,
     Reading,
-    cost_of,
-    hold,
-    hold_alone,
+    beside,
+    doubt,
     others,
     read,
 )
@@ -41,8 +42,9 @@ KEPT_CALLS = 8
 """How many calls one request must be worth: the results of all are kept and given together."""
 WARM_SECONDS = 3.0
 """Time after which a process that does not become steady is measured as it is."""
-REHEARSALS = 9
-"""Batches of a program of ours that tell what may be left out; one more comes before them."""
+REHEARSALS = 3
+"""Turns of a program of ours before the rounds, in which it takes more; one more comes before
+them."""
 
 
 class Player:
@@ -64,6 +66,9 @@ class Player:
                             device=self.device).get("l2")  # fmt: skip
         self.pid = child.pid
         self.cost = {"cold": FREE, "warm": FREE}
+        self.usual: dict[str, list[Batch]] = {"cold": [], "warm": []}
+        """Batches of a program of ours like this side's, in turn with them; likewise the giving
+        of its results. ``cost`` and ``giving`` are what those took."""
         self.runner: Runner | None = None
         self.fresh: Fresh | None = None
         self.batches: dict[str, list[Batch]] = {"cold": [], "warm": []}
@@ -78,9 +83,9 @@ class Player:
         self.results, self.sets = 0, 1
         self.restored: list[int] = []
         self.givings: dict[str, list[Batch]] = {"cold": [], "warm": []}
+        """What passed until results were here."""
         self.giving = dict(self.cost)
-        """What passed until results were here. ``cost`` and ``giving`` are what batches and that
-        take where nothing is hidden."""
+        self.usual_givings: dict[str, list[Batch]] = {"cold": [], "warm": []}
         self.turns: list[tuple[float, float]] = []
         """Of each: what other processes of its jail took, and its calls."""
         self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
@@ -224,13 +229,19 @@ class Player:
         self.batches["warm"].clear()
 
     def rehearse(self, ours: Player, evict: Callable[[], None]) -> None:
-        """Learn from the player of a program of ours what batches like this side's take."""
-        ours.imitate(self)
+        """Learn from turns of a program of ours what batches like this side's take."""
         for _ in range(REHEARSALS + 1):
-            ours.turn(evict, "both", False)
+            self.compare(ours, evict)
         for data in self.cost:
-            self.cost[data] = cost_of(ours.batches[data][1:])
-            self.giving[data] = cost_of(ours.givings[data][1:])
+            del self.usual[data][:1], self.usual_givings[data][:1]
+
+    def compare(self, ours: Player, evict: Callable[[], None]) -> None:
+        """A turn of a program of ours in place of this side's."""
+        ours.imitate(self)
+        ours.turn(evict, "both", False)
+        for data in self.cost:
+            self.usual[data] += ours.batches[data]
+            self.usual_givings[data] += ours.givings[data]
 
     def imitate(self, other: Player) -> None:
         """Make batches as the player ``other`` does."""
@@ -241,23 +252,24 @@ class Player:
             self.batches[data].clear()
             self.givings[data].clear()
 
-    def hold_clocks(self, threads: int) -> None:
-        """Refuse times that leave out what the parent's clocks show."""
-        who = f"the {self.who}"
-        for data, batches in self.batches.items():
-            hold(who, batches, self.cost[data], threads, self.allowed)
-            if given := self.givings[data]:
-                hold(who, given, self.giving[data], threads, self.allowed)
-        hold_alone(who, self.turns)
+    def doubts(self, threads: int) -> list[Doubt]:
+        """Where its times leave out what the parent's clocks show."""
+        who, found = f"the {self.who}", [beside(f"the {self.who}", self.turns)]
+        for data in self.cost:
+            self.cost[data] = Cost.of(self.usual[data])
+            self.giving[data] = Cost.of(self.usual_givings[data])
+            found.append(doubt(who, self.batches[data], self.cost[data], threads, self.allowed))
+            given = self.givings[data]
+            found.append(doubt(who, given, self.giving[data], threads, self.allowed))
+        return [one for one in found if one is not None]
 
     def busy(self, data: str) -> list[float]:
         """Processor time over the calls' time, of each batch; empty where it is not known."""
         found: list[float] = []
         for batch in self.batches[data]:
-            usual = self.cost[data].usual.cpu
-            told = sum(batch.times)
-            if batch.taken.cpu is not None and usual is not None and told:
-                found.append(max(0.0, batch.taken.cpu - usual) / told)
+            known, told = self.cost[data].cpu, sum(batch.times)
+            if batch.taken.cpu is not None and known is not None and told:
+                found.append(max(0.0, batch.taken.cpu - known.usual) / told)
         return found
 
     def host(self, data: str) -> list[float]:
@@ -268,11 +280,11 @@ class Player:
         """The clocks over the same batches, medians in seconds a batch: the process's own, the
         command's, and the processor time that the system counted."""
         batches, known = self.batches[data], self.cost[data]
-        cpus = [b.taken.cpu - known.usual.cpu for b in batches
-                if b.taken.cpu is not None and known.usual.cpu is not None]  # fmt: skip
+        cpus = [b.taken.cpu - known.cpu.usual for b in batches
+                if b.taken.cpu is not None and known.cpu is not None]  # fmt: skip
         return {
             "process": median(sum(b.times) for b in batches),
-            "command": median(b.taken.wall - known.usual.wall for b in batches),
+            "command": median(b.taken.wall - known.wall.usual for b in batches),
             "processor": median(cpus) if cpus else None,
             "batches": len(batches),
             "calls": median_low(len(b.times) for b in batches),
@@ -282,10 +294,9 @@ class Player:
     def _room(self, data: str) -> float:
         """Seconds that a batch, and the giving of its results, might hide together."""
         batches, known, given = self.batches[data], self.cost[data], self.giving[data]
-        cpu = known.noise.cpu is not None and given.noise.cpu is not None
-        noise = [(c.noise.cpu if cpu else c.noise.wall) or 0.0 for c in (known, given)]
         room = median(known.room(b, self.allowed) for b in batches)
-        return room + given.room(Batch((), FREE.usual), self.allowed) + sum(noise)
+        nothing = Batch((), Reading(0.0, 0.0))
+        return room + given.room(nothing, self.allowed) + known.noise + given.noise
 
     def turn(self, evict: Callable[[], None], given: str, judged: bool) -> None:
         """Cold, then warm; results are taken of the ``cold`` call, of a ``warm`` batch, or of
@@ -319,12 +330,14 @@ class Player:
 
 def rounds(
     players: Sequence[Player],
+    ours: Player,
     runs: int,
     evict: Callable[[], None],
     judged: Collection[int],
     shuffle: Callable[[list[str]], object] = PICKS.shuffle,
 ) -> None:
-    """``runs`` rounds: each side in turn, cold then warm; who begins alternates.
+    """``runs`` rounds: each side in turn, cold then warm; who begins alternates. A program of
+    ours takes a turn in each, like one side's and like the other's.
 
     Only one side's processes run at a time. In half of the rounds results are given of the cold
     call, in the others of one of the warm batches, which no process knows before; in the rounds
@@ -338,5 +351,6 @@ def rounds(
         order = players if number % 2 == 0 else players[::-1]
         for player in order:
             player.turn(evict, given[player][number], number in judged)
+        players[number % len(players)].compare(ours, evict)
     for player in players:
         player.child.go()

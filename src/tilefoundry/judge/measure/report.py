@@ -97,6 +97,8 @@ class Report:
     unset: Sequence[str]
     libraries: Mapping[str, Mapping[str, str]]
     clocks: Sequence[tuple[Sequence[float], str]]
+    again: Sequence[str]
+    """Why processes of both sides were left out and started anew."""
     sides: Sequence[Side]
     ratio: Mapping[str, Spread]
     floors: Mapping[str, Floor]
@@ -131,6 +133,7 @@ class Report:
             "unset": list(self.unset),
             "libraries": {who: dict(said) for who, said in self.libraries.items()},
             "clock_mhz": [{"mhz": list(mhz), "from": source} for mhz, source in self.clocks],
+            "again": list(self.again),
             "sides": [side.record() for side in self.sides],
             "ratio": {data: found.record() for data, found in self.ratio.items()},
             "floor": {
@@ -171,6 +174,7 @@ class Report:
                                "rounds": found.count})
             )  # fmt: skip
         lines += [line("noise", {"data": d, "says": says}) for d, says in self.noise().items()]
+        lines += [line("again", {"says": says}) for says in self.again]
         for side in self.sides:
             for data, found in side.clocks.items():
                 lines.append(line("clocks", {"who": side.who, "data": data, **_spelled(found)}))

@@ -12,7 +12,6 @@ import os
 import platform
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -25,10 +24,11 @@ from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, sha256
+from tilefoundry.judge.begin import KEEPING, Begun
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
 from tilefoundry.judge.measure.checked import hold_checked
-from tilefoundry.judge.measure.clock import megahertz
+from tilefoundry.judge.measure.clock import Doubt, hold, megahertz
 from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
 from tilefoundry.judge.measure.floor import Floor, Work, floor
@@ -43,7 +43,7 @@ from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.request import judged_outputs, named_files
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.screen import Draw, hold_predicates
-from tilefoundry.judge.server import KEPT
+from tilefoundry.judge.server import KEPT, Server
 from tilefoundry.judge.session import Session as Base
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.stated import Predicate
@@ -55,8 +55,6 @@ RANDOM_DRAWS = 2
 """Sets of random inputs that must be right before anything is timed."""
 JUDGED_SECONDS, JUDGED_BYTES = 10.0, 2 << 30
 """What judging timed calls of a process may take, beside two results of each side."""
-MOST_BYTES = str(1 << 40)
-"""No block is given back to the system: fresh pages would be part of each call's time."""
 Predicates = Mapping[str, tuple[Predicate, ...]]
 
 
@@ -64,14 +62,20 @@ def measure(request: Request) -> Report:
     """Carry out one measurement; refuses whatever would make its figures worthless."""
     require_device(request.device)
     cpus = processors(request.threads) if request.device == "cpu" else []
-    with tempfile.TemporaryDirectory(prefix="tilefoundry-measure-") as folder:
-        session = Session(request, Path(folder), cpus)
+    with Begun(variables(request.threads)) as begun:
+        session = Session(request, begun.folder, cpus, begun.server)
         try:
             return session.measure()
         except Malformed as broken:
             session.children[-1].died(f"it sent {broken}")
         finally:
             session.close()
+
+
+def variables(threads: int) -> dict[str, str]:
+    """The environment of measured processes, beside what each inherits."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, str(threads)), **KEEPING}
 
 
 def processors(threads: int) -> list[int]:
@@ -86,8 +90,12 @@ def processors(threads: int) -> list[int]:
 class Session(Base):
     """One measurement under way."""
 
-    def __init__(self, request: Request, folder: Path, cpus: Sequence[int]) -> None:
+    def __init__(
+        self, request: Request, folder: Path, cpus: Sequence[int], server: Server | None = None
+    ) -> None:
+        """Processes are forked from ``server``, which imports torch once for all of them."""
         super().__init__(request.check(), folder)
+        self.server = server
         self.asked = request
         self.cpus = cpus
         self.process = 0
@@ -100,6 +108,8 @@ class Session(Base):
         self.artefacts: dict[str, str] = {}
         """Hashes of what the candidate executes of its own: the same in all its processes."""
         self.checked: dict[str, str] = {}
+        self.doubts: list[list[Doubt]] = []
+        """Of each time that both sides' processes were left out and started anew: why."""
         self.devices: list[dict[str, str]] = []
         for stated in (request.against, request.reference):
             if stated is not None and not stated.library and Path(stated.path).is_file():
@@ -108,6 +118,8 @@ class Session(Base):
 
     def measure(self) -> Report:
         asked = self.asked
+        if self.server is not None:
+            self.server.load()
         self._folder()
         early = None
         if asked.device != "cpu":  # where processors are not what is measured
@@ -156,7 +168,8 @@ class Session(Base):
         self._ask_device()
         every: list[list[Player]] = []
         said: dict[str, Any] = {}
-        for number in range(asked.processes):
+        number = 0
+        while len(every) < asked.processes:
             self._folder()
             candidate = first
             if number:
@@ -169,10 +182,7 @@ class Session(Base):
                 rival = self._rival(signature, weights, dims, judged, draws)
                 players.append(rival)
             self._time(players, number, draws, ours)
-            every.append(players)
             self._verify(players, known, dims, judged)
-            for player in players:
-                player.hold_clocks(self.asked.threads)
             self._hold_artefacts(candidate, not about.twin and not asked.evaluated)
             if number == 0:
                 self._hold_checked(about)
@@ -181,6 +191,13 @@ class Session(Base):
                 assert player.runner is not None
                 player.runner.hold_weights()
                 player.child.close()
+            doubts = [d for player in players for d in player.doubts(asked.threads)]
+            if not doubts:
+                every.append(players)
+            else:
+                self.doubts.append(doubts)
+                hold(self.doubts, len(every))
+            number += 1
         clocks.append(megahertz(self.cpus))
         self._ask_device()
         return self._report(about, signature, dims, weights, work, every, clocks, said, drawn,
@@ -197,12 +214,8 @@ class Session(Base):
         return self.folder / str(self.process)
 
     def _start(self, role: Role) -> Child:
-        threads = str(self.asked.threads)
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        extra = dict.fromkeys(names, threads)
-        extra |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": MOST_BYTES}
-        child = Child(role, self.folder, self.asked.seconds, self.asked.device, extra,
-                      needed=[self.asked.path])  # fmt: skip
+        child = Child(role, self.folder, self.asked.seconds, self.asked.device,
+                      needed=[self.asked.path], server=self.server)  # fmt: skip
         self.children.append(child)
         return child
 
@@ -371,7 +384,7 @@ class Session(Base):
             player.child.stop()
             player.rehearse(ours, self.evict)
         order = list(players) if number % 2 == 0 else list(players)[::-1]
-        rounds(order, self.asked.runs, self.evict, self._judged_rounds(draws[0]))
+        rounds(order, ours, self.asked.runs, self.evict, self._judged_rounds(draws[0]))
 
     def _judged_rounds(self, inputs: Mapping[str, RawTensor]) -> set[int]:
         """The rounds whose results are held to the reference: the last and others at random, as
@@ -547,6 +560,7 @@ class Session(Base):
             unset=[name for name in unset() if name not in KEPT],
             libraries=said,
             clocks=clocks,
+            again=[str(doubts[0]) for doubts in self.doubts],
             sides=sides,
             ratio=versus,
             floors=floors,

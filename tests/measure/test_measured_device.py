@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tilefoundry.diag import Refusal
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.child import Program
 from tilefoundry.judge.measure.clock import Reading
-from tilefoundry.judge.measure.device import SETS_BYTES, DevicePlayer, sets_of
+from tilefoundry.judge.measure.device import DevicePlayer, sets_of
 from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.raw import Reader
 from tilefoundry.judge.measure.report import Report
@@ -71,7 +72,7 @@ def timed(tmp_path):
         values = np.arange(float(elements))
         given = {"x": RawTensor.from_values(DTYPES["f32"], values.shape, values)}
         made.fresh, made.results = Fresh(given, [1], True), elements * 4
-        made.stage(given, ())
+        made.stage(given, (), 1 << 30)
         return made
 
     def run(device, elements=1 << 14, rounds=5):
@@ -192,9 +193,27 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
 
 
 def test_sets_take_what_memory_there_is():
-    assert sets_of(SETS_BYTES // 4, SETS_BYTES // 2, 50 << 20) == (2, 1)
-    assert sets_of(32 << 20, 32 << 20, 50 << 20) == (256, 1)
-    assert sets_of(4096, 0, 1 << 20) == (768, 128)
+    """A set is 64 MiB; of 4 KiB a cache of 1 MiB has half of 256."""
+    each, cache = 32 << 20, 50 << 20
+    assert sets_of(each, each, cache, 24 << 30) == (256, 1)
+    assert sets_of(each, each, cache, 4 << 30) == (64, 1)
+    assert sets_of(each, each, cache, 128 << 20) == (2, 1)
+    assert sets_of(4096, 0, 1 << 20, 1 << 30) == (768, 128)
+    with pytest.raises(Refusal) as caught:
+        sets_of(each, each, cache, 127 << 20)
+    assert caught.value.diags[0].code == "measure-memory"
+
+
+def test_sets_that_lie_in_the_cache_are_told():
+    found = SimpleNamespace(low=1.0, high=1.0, median=1.0)
+
+    def noise(caches):
+        clocks = {"cold": {"caches": caches}, "warm": {"caches": caches}}
+        side = SimpleNamespace(who="candidate", data={d: found for d in clocks}, clocks=clocks)
+        return Report.noise(SimpleNamespace(floors=clocks, sides=[side], ratio={}))
+
+    assert "may lie in a cache" in noise(0.5)["cold"] and "warm" not in noise(0.5)
+    assert noise(3.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +226,7 @@ def test_sets_take_what_memory_there_is():
 )
 def test_a_noisy_machine_is_said_to_be_one(low, high, ratio, says):
     found = SimpleNamespace(low=low, high=high, median=1.0)
-    side = SimpleNamespace(who="candidate", data={"cold": found})
+    side = SimpleNamespace(who="candidate", data={"cold": found}, clocks={})
     report = SimpleNamespace(
         floors={"cold": None}, sides=[side],
         ratio={"cold": SimpleNamespace(low=ratio[0], high=ratio[1])},

@@ -29,6 +29,10 @@ ALLOWED_PART = 0.05
 """What may be unaccounted for beyond what the same takes for a program of ours: of a batch, of a
 call, and the part of all."""
 
+CHANCE = 2
+"""Distances from the median to the upper quartile. Medians of ten and of fifteen equal batches
+differ by more one time in three hundred (three deviations, each of which is 0.37 of the distance
+between the quartiles); a process has eight such pairs."""
 CERTAIN, AGAIN = 2, 3
 """Starts of both sides' processes in which no noise explains what one hides, until it is refused;
 starts that may be left out."""
@@ -130,8 +134,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Range:
-    """What one clock showed beside the calls of a program of ours, in seconds: the median, the
-    upper quartile, the most."""
+    """What one clock showed beside the calls of a program of ours, in seconds: the median, what
+    the median of a side's batches may be by chance, the most."""
 
     usual: float = 0.0
     high: float = 0.0
@@ -140,11 +144,13 @@ class Range:
     @classmethod
     def of(cls, values: Sequence[float]) -> Range:
         ordered = sorted(values)
-        return cls(median(ordered), ordered[len(ordered) * 3 // 4], ordered[-1])
+        usual = median(ordered)
+        above = ordered[len(ordered) * 3 // 4] - usual
+        return cls(usual, usual + CHANCE * above, ordered[-1])
 
     @property
     def noise(self) -> float:
-        """How much more one of four takes, here and now."""
+        """How much more the median may be by chance, here and now."""
         return self.high - self.usual
 
 

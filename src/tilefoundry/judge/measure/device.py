@@ -14,16 +14,21 @@ from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Any
 
+from tilefoundry.diag import refuse
 from tilefoundry.judge.measure.clock import Batch, Reading, read
 from tilefoundry.judge.measure.giving import Clock
 from tilefoundry.judge.measure.player import WARM_SECONDS, Player
 from tilefoundry.judge.measure.statistics import calls_for, steady
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.tensor import RawTensor
+from tilefoundry.quantity import bytes_text
 
 BATCH_SECONDS = 5e-3
 MOST_SETS, SETS_BYTES = 256, 24 << 30
-"""Sets of inputs that are held, and the memory that they and their results may take."""
+"""Sets of inputs that are held, and the memory that they and their results may take at most."""
+SPARE = 3 / 4
+"""Part of a device's free memory that all processes may take together, but for what a program
+needs beside its inputs and results."""
 MOST_BEYOND = 1 << 16
 BEYOND = 3
 """Times the device's second cache that go by before a set is used again: data is cold then."""
@@ -56,11 +61,13 @@ class Told:
     starved: bool
 
 
-def sets_of(given: int, results: int, cache: int) -> tuple[int, int]:
-    """Sets that are held of inputs of ``given`` bytes, and how many of them lie in half of a
-    cache, with their results."""
+def sets_of(given: int, results: int, cache: int, memory: int) -> tuple[int, int]:
+    """Sets that are held of inputs of ``given`` bytes, with their results in ``memory`` bytes,
+    and how many of them lie in half of a cache; refuses memory that holds no two."""
     each = max(1, given + results)
-    fits = max(2, SETS_BYTES // each)
+    fits = memory // each
+    if fits < 2:
+        refuse("measure-memory", None, each=bytes_text(each), memory=bytes_text(memory))
     wanted = max(MOST_SETS, -(-BEYOND * cache // max(1, given)))
     return min(wanted, fits, MOST_BEYOND), max(1, min(MOST_SETS, cache // 2 // each))
 
@@ -79,6 +86,8 @@ class DevicePlayer(Player):
         self.near = 1
         self.next = 0
         self.empty = 0.0
+        self.beyond = 0.0
+        """Times the second cache that all sets' inputs are."""
         super().__init__(who, child, [], threads, clock)
 
     def _held(
@@ -96,12 +105,19 @@ class DevicePlayer(Player):
         told = Told(device, wall, host, held, answer.get("starved") is True)
         return Reading(taken.wall - held, None), told, answer
 
-    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str]) -> None:
+    def share(self, count: int) -> int:
+        found = self.child.ask("free", "asking for memory").get("free")
+        if not isinstance(found, int):
+            self.child.died("it sent no number of bytes")
+        return int(found * SPARE) // count
+
+    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str], memory: int) -> None:
         """Sets of inputs: enough to go by the second cache, and as many as lie in half of it."""
         cache = self.l2 if isinstance(self.l2, int) and self.l2 > 0 else 64 << 20
         given = sum(t.nbytes for t in inputs.values())
         self.restored = [n for n, name in enumerate(inputs) if name in written]
-        self.sets, self.near = sets_of(given, self.results, cache)
+        self.sets, self.near = sets_of(given, self.results, cache, min(memory, SETS_BYTES))
+        self.beyond = self.sets * given / cache
         self._stage(inputs, list(range(len(inputs))))
 
     def batch(self, calls: int, data: str) -> Batch:
@@ -192,7 +208,8 @@ class DevicePlayer(Player):
 
     def clocks(self, data: str) -> dict[str, object]:
         """The three clocks over the same batches: medians in seconds a batch; how many of the
-        batches the device ran out of queued calls in; what the events themselves take."""
+        batches the device ran out of queued calls in; what the events themselves take; the sets
+        that were held, and how many times the second cache their inputs are."""
         told = self.told[data]
         usual = self.cost[data].wall.usual
         return {
@@ -200,6 +217,8 @@ class DevicePlayer(Player):
             "process": median(t.wall - t.held for t in told),
             "command": median(b.taken.wall - usual for b in self.batches[data]),
             "empty": self.empty,
+            "sets": self.sets,
+            "caches": round(self.beyond, 2),
             "starved": sum(t.starved for t in told),
             "batches": len(told),
             "calls": median_low(len(b.times) for b in self.batches[data]),

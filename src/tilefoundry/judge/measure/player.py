@@ -121,9 +121,15 @@ class Player:
         self.most = MOST_CALLS if fits >= MOST_CALLS else fits if fits >= KEPT_CALLS else 1
         return self.runner
 
-    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str]) -> None:
+    def share(self, count: int) -> int:
+        """Bytes that each of ``count`` processes may fill with inputs and results; 0 where one
+        batch of them is all that any holds."""
+        return 0
+
+    def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str], memory: int) -> None:
         """Give the process the inputs of its timed calls; those ``written`` by calls of either
-        side are there as often as one request has calls, and are restored before each."""
+        side are there as often as one request has calls, and are restored before each.
+        ``memory`` is its :meth:`share`."""
         self.restored = [n for n, name in enumerate(inputs) if name in written]
         self.sets = self.most if self.restored else 1
         self._stage(inputs, self.restored)

@@ -108,6 +108,8 @@ class Session(Base):
         self.artefacts: dict[str, str] = {}
         """Hashes of what the candidate executes of its own: the same in all its processes."""
         self.checked: dict[str, str] = {}
+        self.share = 0
+        """Bytes of a device that each process may fill with inputs and results."""
         self.doubts: list[list[Doubt]] = []
         """Of each time that both sides' processes were left out and started anew: why."""
         self.devices: list[dict[str, str]] = []
@@ -375,11 +377,12 @@ class Session(Base):
         written = {name for p in players if p.runner for name in p.runner.manners.in_place}
         if number == 0:
             ours.child.go()
-            ours.stage(draws[0], written)
+            self.share = ours.share(len(players) + 1)
+            ours.stage(draws[0], written, self.share)
             ours.child.stop()
         for player in players:
             player.child.go()
-            player.stage(draws[0], written)
+            player.stage(draws[0], written, self.share)
             player.warm_up()
             player.child.stop()
             player.rehearse(ours, self.evict)

@@ -120,6 +120,12 @@ class Stage:
         self._reader = Reader(device, self._clock)
         return {"l2": self._clock.l2_bytes}
 
+    def free(self) -> dict[str, Any]:
+        """Bytes of the device's memory that no process holds."""
+        import torch
+
+        return {"free": torch.cuda.mem_get_info(self._reader.device)[0]}
+
     def stand_in(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Make a program of ours what is called."""
         self.loaded = self.subject = StandIn(outputs, self._reader.device)

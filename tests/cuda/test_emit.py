@@ -16,11 +16,12 @@ from programs.sizes import EVALUATE, path
 from tilefoundry.build import build, build_program
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit
-from tilefoundry.ir.expr import Sym
+from tilefoundry.ir.expr import Sym, maximum, minimum, substitute
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.matrix import bit_terms
 from tilefoundry.targets.cuda.emit.memory import bits_in
+from tilefoundry.targets.cuda.emit.program import HEADER
 from tilefoundry.targets.cuda.emit.text import cuda_dim, fit
 from tilefoundry.tir.program import Issue, Sync, walk
 
@@ -247,3 +248,61 @@ def test_index_expressions_divide_downwards():
     assert cuda_dim(j.expr() % 3, lambda s: s.name) == "tf_mod(j, 3)"
     far = Sym("far", 0, 2**20)
     assert cuda_dim(far.expr() * 2**14, lambda s: s.name) == "(int64_t)far * 16384"
+
+
+def test_no_part_of_an_index_overflows(tmp_path):
+    """Compiled for the host, which traps where an int overflows."""
+    far, less, near = Sym("far", 0, 2**20), Sym("less", -(2**20), 2**20), Sym("near", 0, 7)
+    head = HEADER.read_text().split("// Index arithmetic")[1].split("template <int B")[0]
+    found = [
+        (far.expr() * 2**14 + near.expr()) // 2**13,
+        (far.expr() * 2**14 + near.expr()) % 4096,
+        far.expr() * 2**14 - less.expr() * 2**13,
+        (less.expr() * 2**14 - near.expr()) // 2**13,
+        (less.expr() * 2**14 - near.expr()) % 4099,
+        minimum(far.expr() * 2**14, less.expr() * 2**14 + 5),
+        maximum(less.expr() * 2**14, near.expr() - 3),
+        far.expr() * 2**12 - far.expr() * near.expr() * 2**9,
+    ]
+    values = [(f, x, n) for f in (0, 1, 2**20) for x in (-(2**20), 0, 2**20) for n in (0, 7)]
+    body, wanted = [], []
+    for f, x, n in values:
+        env = {far: f, less: x, near: n}
+        body.append(f"{{ int far = {f}, less = {x}, near = {n};")
+        for one in found:
+            body.append(f'printf("%lld\\n", (long long)({cuda_dim(one, lambda s: s.name)}));')
+            wanted.append(substitute(one, env))
+        body.append("}")
+    lines = ["#include <stdio.h>", "#include <stdint.h>", "#define TF static inline", "//" + head,
+             "int main() {", *body, "}"]  # fmt: skip
+    (tmp_path / "t.cpp").write_text("\n".join(lines))
+    subprocess.run(["c++", "-std=c++17", "-ftrapv", "-o", "t", "t.cpp"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "t"], capture_output=True, text=True, check=True)
+    assert [int(x) for x in done.stdout.split()] == wanted
+
+
+def test_a_loop_beyond_an_int_counts_in_64_bits(tmp_path):
+    text = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+N, STEP = 5 << 30, 8192
+
+@module(entry="f", target=CudaTarget("nvidia.h200_sxm"),
+        topologies=(Topology("cta", 8), Topology("thread", 256)))
+class P:
+    @func
+    def f(x: Tensor[(N,), "f16"]) -> Tensor[(N,), "f16"]:
+        out = tf.empty(Tensor[(N,), "f16"])
+        with Mesh(("cta",), layout=(8,), names=("b",)) as cta:
+            with Mesh(("thread",), layout=(256,), names=("l",)) as t:
+                for at in range(cta.b * STEP, N, 8 * STEP):
+                    held = tf.reshard(x[at:at + STEP], (4, 256 @ t.l, 8), "rmem")
+                    out = tf.insert_slice(out, held + held, (at,))
+        return out
+"""
+    (tmp_path / "p.py").write_text(text)
+    source = emit(finalize(load_source(str(tmp_path / "p.py"), None, {}))[0])
+    said = source.readable["f.cu"]
+    assert "for (int64_t at = b * 8192; at < 5368709120; " in said
+    assert "x + (int64_t)l * 8 + (int64_t)at" in said

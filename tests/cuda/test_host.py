@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from programs.sizes import EVALUATE, path
+from programs.sizes import EVALUATE, EXAMPLES, path
 from tilefoundry.build import Built, build
 from tilefoundry.build.cache import Entry
 from tilefoundry.diag import Refusal
@@ -47,6 +47,31 @@ def test_nvrtc_compiles_what_nvcc_does(case, tmp_path, monkeypatch):
     assert built.library.read_bytes()[:4] == b"\x7fELF"
     for kernel in built.kernels:
         assert kernel["registers"] > 0 and kernel["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize("maker", ["nvcc", "NVRTC"])
+def test_the_same_source_is_the_same_cubin_wherever_it_is_compiled(maker, tmp_path, monkeypatch):
+    """Whoever compiles for himself, as a jailed child does, has what was checked."""
+    monkeypatch.chdir(EXAMPLES)
+    if maker == "NVRTC":
+        monkeypatch.setenv("NVCC", str(tmp_path / "no-nvcc"))
+    compiler.compiler.cache_clear()
+    try:
+        _, version = compiler.compiler()
+    except Refusal:
+        version = ""
+    if ("NVRTC" in version) != (maker == "NVRTC") or not version:
+        compiler.compiler.cache_clear()
+        pytest.skip(f"needs {maker}")
+    source = emit(finalize(load_source("softmax.py", None, EVALUATE["softmax"]))[0])
+    made = []
+    for n, place in enumerate(("a", "another")):
+        monkeypatch.setenv("TILEFOUNDRY_CACHE", str(tmp_path / place))
+        monkeypatch.chdir(EXAMPLES if n == 0 else tmp_path)
+        made.append(compiler.compiled(source).library)
+    compiler.compiler.cache_clear()
+    assert made[0] != made[1]
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)

@@ -15,7 +15,7 @@ from tilefoundry.targets.cuda.emit.held import count
 from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.operands import Reader, Registers, Turns, assign, most, reader
-from tilefoundry.targets.cuda.emit.text import CUDA, converted, literal, wide
+from tilefoundry.targets.cuda.emit.text import C_TYPES, CUDA, converted, literal, wide
 from tilefoundry.tir.program import Issue, View
 
 LOGIC = {"logical_and": "&&", "logical_or": "||"}
@@ -131,7 +131,8 @@ def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:
     def compute(at: At, turns: Turns) -> tuple[str, str]:
         number_ = at.of([over.at[q][0] for q in turns])
         place = f"{index} + {number_}" if index != "0" else number_
-        place = f"({place})" if by == "1" else f"({place}) * ({by})"
+        place = f"({place})" if have == "i32" else f"({C_TYPES[have]})({place})"
+        place = place if by == "1" else f"{place} * ({by})"
         return f"({first}) + {place}", have
 
     assign(k, write, over, compute)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import prod
 
 from tilefoundry.emit.language import Statements
@@ -20,10 +21,7 @@ from tilefoundry.targets.cuda.emit import flight, overlap, rings, roles, sync
 from tilefoundry.targets.cuda.emit.held import moving, words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
-from tilefoundry.targets.cuda.emit.text import (
-    stored_type,
-    word_type,
-)
+from tilefoundry.targets.cuda.emit.text import narrow, stored_type, word_type
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.plans import participants
 from tilefoundry.tir.program import (
@@ -353,26 +351,32 @@ class Kernel(Places, Statements):
     def counted(self, stmt: For, mesh: Mesh) -> None:
         name = self.names[stmt.var] = self.out.name(stmt.var.name)
         whole = stmt.unroll or self._names_registers(stmt)
-        self.out.line("#pragma unroll" if whole else "#pragma unroll 1")
         start, stop, step = (self.dim(x) for x in (stmt.start, stmt.stop, stmt.step))
         counter = self.turns.of(stmt, name)
         turn = "" if counter is None else counter.name
         if counter is not None:
             self.names[counter] = turn
             self.out.names.add(turn)
-        first = f", {turn} = 0" if turn else ""
-        more = f", {turn}++" if turn else ""
         known = dict(self.said)
         mine = roles.restricted(self, stmt.body, mesh, self.active)
-        going, next_turn, own = self._rings(stmt, mine)
-        head = f"int {name} = {start}{first}{going}; {name} < {stop}; {name} += {step}{more}"
-        with self.out.block(f"for ({head}{next_turn})"):
-            self.loops += 1
-            self._say(mine)
-            self.body(stmt.body, mesh)
-            self.out.names -= set(self.said.values()) - set(known.values())
-            self.said = known
-            self.loops -= 1
+        going, ahead, own = self._rings(stmt, mine)
+        going = [f"{turn} = 0"] * bool(turn) + going
+        ahead = [f"{name} += {step}"] + [f"{turn}++"] * bool(turn) + ahead
+        wide = not narrow(stmt.stop + stmt.step)
+        with self.out.block("") if wide and going else nullcontext():
+            first = f"{'int64_t' if wide else 'int'} {name} = {start}"
+            if wide and going:
+                self.out.line(f"int {', '.join(going)};")
+            elif going:
+                first += f", {', '.join(going)}"
+            self.out.line("#pragma unroll" if whole else "#pragma unroll 1")
+            with self.out.block(f"for ({first}; {name} < {stop}; {', '.join(ahead)})"):
+                self.loops += 1
+                self._say(mine)
+                self.body(stmt.body, mesh)
+                self.out.names -= set(self.said.values()) - set(known.values())
+                self.said = known
+                self.loops -= 1
         self.out.names -= {name, turn, *own}
 
     def _names_registers(self, stmt: For) -> bool:
@@ -387,15 +391,15 @@ class Kernel(Places, Statements):
                       "let the loop start and end at constants")  # fmt: skip
         return named
 
-    def _rings(self, stmt: For, body: tuple[Stmt, ...]) -> tuple[str, str, list[str]]:
+    def _rings(self, stmt: For, body: tuple[Stmt, ...]) -> tuple[list[str], list[str], list[str]]:
         """Variables for slots and phases that go on with the loop: their declarations, their
         steps, their names."""
-        first, more, own = "", "", list[str]()
+        first, more, own = list[str](), list[str](), list[str]()
         for ring in rings.rings(stmt, body):
             slot, phase = self.out.name("slot"), self.out.name("phase")
             begin, turn = (self.dim(x) for x in ring.first(stmt))
-            first += f", {slot} = {begin}, {phase} = {turn}"
-            more += f", tf_next<{ring.slots}>({slot}, {phase})"
+            first += [f"{slot} = {begin}", f"{phase} = {turn}"]
+            more.append(f"tf_next<{ring.slots}>({slot}, {phase})")
             own += [slot, phase]
             for x, ahead in ring.ahead:
                 self.said[x] = f"tf_ahead<{ring.slots}>({slot}, {ahead})" if ahead else slot

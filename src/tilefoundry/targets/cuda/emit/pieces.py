@@ -12,7 +12,7 @@ from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.place import Place, Window
 from tilefoundry.targets.contract.runs import Pieces, shared_pieces
 from tilefoundry.targets.cuda.emit.kernel import Kernel
-from tilefoundry.targets.cuda.emit.text import bits_of, stored_type
+from tilefoundry.targets.cuda.emit.text import INT_MAX, bits_of, stored_type
 from tilefoundry.tir.plans import plan_of, side
 from tilefoundry.tir.program import Issue, Scalar, View
 
@@ -52,6 +52,8 @@ class Walk:
     def loop(self):
         """The loop over a thread's pieces."""
         rounds = -(-self.plan.count // self.units)
+        kind = "int" if self.plan.count + self.units <= INT_MAX else "int64_t"
+        wider = "" if kind == "int" else f"({kind})"
         even = self.plan.count % self.units == 0
         self.k.out.line(f"#pragma unroll {min(rounds, UNROLL)}")
         if even:
@@ -59,9 +61,9 @@ class Walk:
             turn = self.k.out.name("turn")
             head = f"for (int {turn} = 0; {turn} < {rounds}; {turn}++)"
             return self._named(
-                head, f"const int {self.name} = {self.rank} + {turn} * {self.units};"
+                head, f"const {kind} {self.name} = {self.rank} + {wider}{turn} * {self.units};"
             )
-        head = (f"for (int {self.name} = {self.rank}; {self.name} < {self.plan.count}; "
+        head = (f"for ({kind} {self.name} = {self.rank}; {self.name} < {self.plan.count}; "
                 f"{self.name} += {self.units})")  # fmt: skip
         return self._named(head, "")
 

@@ -6,22 +6,51 @@ else one element.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tilefoundry.emit.c.text import bits_of, number
 from tilefoundry.emit.language import Language
 from tilefoundry.ir.dtype import DType
-from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
+from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Mono, Sym, bounds
 
 INT_MAX = 2**31 - 1
 
 
 def cuda_dim(x: Dim, name: Callable[[Sym], str]) -> str:
-    """``x`` as C++; of 64 bits where it may exceed an int."""
+    """``x`` as C++; of 64 bits where it, or a part of it, may exceed an int."""
     lo, hi = bounds(x)
-    if lo >= -INT_MAX and hi <= INT_MAX:
+    if lo >= -INT_MAX and hi <= INT_MAX and narrow(x):
         return _bare(_sum(x, name))
     return _bare(_sum(x, lambda s: f"(int64_t){name(s)}"))
+
+
+def narrow(x: Dim) -> bool:
+    """Whether all that is computed on the way to ``x`` are ints."""
+    if not isinstance(x, Expr):
+        return abs(x) <= INT_MAX
+    low = high = 0
+    for mono, coef in _ordered(x):
+        part = bounds(Expr(((mono, coef),)) if mono else coef)
+        if math.inf not in part:  # a running count is an int
+            low, high = low + part[0], high + part[1]
+        if low < -INT_MAX or high > INT_MAX or not all(map(_narrow_factor, mono)):
+            return False
+    return True
+
+
+def _narrow_factor(atom: object) -> bool:
+    if isinstance(atom, Sym):
+        return atom.hi == math.inf or (atom.lo >= -INT_MAX and atom.hi <= INT_MAX)
+    if isinstance(atom, MinMax):
+        return all(map(narrow, atom.args))
+    assert isinstance(atom, (FloorDiv, Mod))
+    return narrow(atom.num) and narrow(atom.den)
+
+
+def _ordered(x: Expr) -> list[tuple[Mono, int]]:
+    """The terms, what is added first, so that no sum begins with a sign."""
+    return sorted(x.terms, key=lambda t: (t[1] < 0, not t[0]))
 
 
 def enclosed(text: str) -> bool:
@@ -42,8 +71,7 @@ def _sum(x: Dim, name: Callable[[Sym], str]) -> str:
     if not isinstance(x, Expr):
         return str(x)
     out = ""
-    # what is added first, so that no sum begins with a sign
-    for mono, coef in sorted(x.terms, key=lambda t: (t[1] < 0, not t[0])):
+    for mono, coef in _ordered(x):
         factors = [_factor(a, name) for a in mono]
         if abs(coef) != 1 or not factors:
             factors.append(str(abs(coef)))

@@ -9,9 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.build.cache import Entry, entry, key_of
 from tilefoundry.diag import refuse
@@ -26,6 +27,12 @@ NVCC = ("-cubin", "-O3", "-Xptxas", "-v", "-diag-suppress", "177")
 RTC = ("--ptxas-options=-v",)
 SECONDS = 600
 LOG = "compiler.log"
+HERE = "/proc/self/cwd"
+"""The folder of a process by a name that is the same wherever it is: that which nvcc runs in;
+for a debugger that names of files begin with, its own, where the author's paths lead."""
+RELATIVE = re.compile(r'(?<=^#line )(\d+) "(?!/)', re.MULTILINE)
+INTERNAL = re.compile(rb"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
+"""A hash of that folder in names of functions, for the debugger."""
 
 
 @cache
@@ -62,6 +69,8 @@ def _rtc_places() -> list[str]:
 def compiled(source: Source) -> Entry:
     """The cubin of ``source``, from the cache or compiled now."""
     path, version = compiler()
+    files = {n: RELATIVE.sub(rf'\1 "{HERE}/', text) for n, text in source.files.items()}
+    source = replace(source, files=files)
     file, cubin = next(iter(source.files)), f"{source.name}.cubin"
     rtc = "nvrtc" in os.path.basename(path)
     said = [*OPTIONS, *(RTC if rtc else NVCC), *source.flags]
@@ -73,18 +82,13 @@ def compiled(source: Source) -> Entry:
         if rtc:
             log = _by_rtc(path, source, options, folder / cubin, version)
         else:
-            done = subprocess.run(
-                [path, *options, "-o", cubin, file], cwd=folder, capture_output=True, text=True,
-                timeout=SECONDS,
-            )  # fmt: skip
-            log = done.stderr
-            if done.returncode:
-                _refused(log, version)
+            log = _by_nvcc(path, options, folder, file, cubin, version)
         return log
 
     def make(folder: Path) -> None:
         for name, text in source.files.items():
             (folder / name).write_text(text, encoding="utf-8")
+            os.utime(folder / name, (0, 0))  # which the line table names
         log = once(folder, said)
         wanted = {m[1]: int(m[2]) for m in _RESIDENT.finditer(source.files[file])}
         while True:
@@ -100,7 +104,25 @@ def compiled(source: Source) -> Entry:
     return entry(key_of(parts), cubin, make)
 
 
-def _refused(log: str, version: str) -> None:
+def _by_nvcc(
+    path: str, options: list[str], folder: Path, file: str, cubin: str, version: str
+) -> str:
+    """Compiles ``file`` of ``folder``; answers the log. What is compiled does not depend on the
+    folder, so that whoever compiles the same source has the same bytes."""
+    place = HERE if os.path.isdir(HERE) else "."
+    try:
+        done = subprocess.run([path, *options, "-o", cubin, f"{place}/{file}"], cwd=folder,
+                              capture_output=True, text=True, timeout=SECONDS)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _refused(f"error: {error}", version)
+    if done.returncode:
+        _refused(done.stderr, version)
+    made = folder / cubin
+    made.write_bytes(INTERNAL.sub(b"0" * 8, made.read_bytes()))
+    return done.stderr
+
+
+def _refused(log: str, version: str) -> NoReturn:
     lines = [x for x in log.splitlines() if "error" in x] or [log.strip()]
     refuse("build-compile", None, notes=tuple(log.splitlines()[:20]),
            compiler=version, error=lines[0])  # fmt: skip
@@ -115,8 +137,9 @@ def _by_rtc(path: str, source: Source, options: list[str], cubin: Path, version:
     program = ctypes.c_void_p()
     array = ctypes.c_char_p * max(1, len(others))
     text = source.files[name].encode()
+    called = f"{HERE}/{name}".encode()
     status = lib.nvrtcCreateProgram(
-        ctypes.byref(program), text, name.encode(), len(others), array(*headers), array(*names)
+        ctypes.byref(program), text, called, len(others), array(*headers), array(*names)
     )
     if status:
         _refused(f"error: NVRTC answers {status}", version)

@@ -21,12 +21,16 @@ struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
-// Index arithmetic: division and remainder round down.
+// Index arithmetic, of 32 bits or 64: division and remainder round down.
 
-TF constexpr int tf_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-TF constexpr int tf_mod(int a, int b) { return a - tf_div(a, b) * b; }
-TF constexpr int tf_min(int a, int b) { return a < b ? a : b; }
-TF constexpr int tf_max(int a, int b) { return a > b ? a : b; }
+template <class A, class B>
+TF constexpr auto tf_div(A a, B b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+template <class A, class B>
+TF constexpr auto tf_mod(A a, B b) { return a - tf_div(a, b) * b; }
+template <class A, class B>
+TF constexpr auto tf_min(A a, B b) { return a < b ? a : b; }
+template <class A, class B>
+TF constexpr auto tf_max(A a, B b) { return a > b ? a : b; }
 
 template <int B, int M, int S>
 TF constexpr int tf_swizzle(int byte) {
@@ -511,14 +515,15 @@ TF uint64_t tf_descriptor(uint64_t fields, uint32_t at) {
     return fields | (at >> 4 & 0x3fff);
 }
 
-// Units that meet through global memory: `count` of them add 1 each and wait for the others.
+// Units that meet through global memory: `count` of them add 1 each and wait for the others. The
+// counter goes round in two meetings, so that it never overflows: who still waits in one keeps the
+// next from ending.
 TF void tf_meet(unsigned *counter, unsigned count) {
     __threadfence();
-    const unsigned old = atomicAdd(counter, 1u);
-    const unsigned target = old / count * count + count;
+    const bool second = atomicInc(counter, 2 * count - 1) >= count;
     unsigned now;
     do {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    } while ((int)(now - target) < 0);
+    } while ((now >= count) == second);
     __threadfence();
 }

@@ -193,6 +193,8 @@ def group_of(warp: Warp, mesh: Mesh, scope: str) -> tuple[Any, int]:
 
 def everyone(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
     key, need = group_of(warp, mesh, stmt.kind)
+    if warp.came is not None and stmt.kind == "cluster":
+        warp.report("barrier-misuse", "meets between the halves of the cluster's barrier", stmt)
     meeting = warp.machine.meeting((stmt.kind, *key), need)
     mine = meeting.round
     warp.known.sync(lanes)
@@ -203,6 +205,31 @@ def everyone(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
         return f"{meeting.need - meeting.came} more warps"
 
     yield from warp.wait(lambda: meeting.round > mine, stmt, says, missing)
+    warp.known.acquire(lanes, meeting.clocks[mine])
+
+
+def cluster_arrive(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> None:
+    key, need = group_of(warp, mesh, "cluster")
+    meeting = warp.machine.meeting(("halves", *key), need)
+    if warp.came is not None:
+        warp.report("barrier-misuse", "arrives at the cluster's barrier twice", stmt)
+    warp.came = meeting.round
+    warp.known.sync(lanes)
+    warp.machine.moved |= meeting.come(1, warp.known.release(lanes))
+
+
+def cluster_wait(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
+    key, need = group_of(warp, mesh, "cluster")
+    meeting = warp.machine.meeting(("halves", *key), need)
+    mine, warp.came = warp.came, None
+    if mine is None:
+        warp.report("barrier-misuse", "waits at the cluster's barrier, and has not arrived", stmt)
+        return
+
+    def missing() -> str:
+        return f"{meeting.need - meeting.came} more warps"
+
+    yield from warp.wait(lambda: meeting.round > mine, stmt, "the cluster barrier", missing)
     warp.known.acquire(lanes, meeting.clocks[mine])
 
 
@@ -274,6 +301,8 @@ KINDS: dict[str, Callable[..., Steps | None]] = {
     "barrier_arrive": barrier,
     "warp": within_warp,
     "cluster": everyone,
+    "cluster_arrive": cluster_arrive,
+    "cluster_wait": cluster_wait,
     "grid": everyone,
     "fence_proxy": fence_proxy,
     "wgmma_fence": wgmma_fence,

@@ -70,6 +70,8 @@ class Warp:
         """Loads that were issued, with the CTAs that they go to."""
         self.inits: list[tuple[Barrier, int]] = []
         self.rounds: dict[Any, int] = {}
+        self.came: int | None = None
+        """The round of the cluster's barrier that it has arrived in, and not waited for."""
         every = (1 << self.size) - 1
         self._steps = self.body(machine.kernel.func.body, every, machine.kernel.outside)
 

@@ -31,6 +31,8 @@ SYNCS = {
     "barrier_arrive": Form("barrier_arrive", "id", ("threads",)),
     "warp": Form("sync_warp"),
     "cluster": Form("sync_cluster"),
+    "cluster_arrive": Form("sync_cluster_arrive"),
+    "cluster_wait": Form("sync_cluster_wait"),
     "grid": Form("sync_grid"),
     "fence_proxy": Form("fence_proxy_async"),
     "wgmma_fence": Form("wgmma_fence"),

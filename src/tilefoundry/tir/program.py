@@ -228,6 +228,9 @@ class Sync:
     barrier_arrive     bar.arrive ``id`` over ``threads`` threads
     warp               __syncwarp of each warp
     cluster, grid      barrier over all units of the level
+    cluster_arrive     the first half of a barrier of the cluster: what the participants did
+                       before, released to those that wait
+    cluster_wait       its second half: until all units of the cluster have come to the first
     fence_proxy        each participant: earlier generic accesses before later async ones
     wgmma_fence        registers and generic writes before the next wgmma
     wgmma_commit       closes the group of the wgmmas issued since
@@ -381,11 +384,13 @@ def reach(stmt: Stmt) -> tuple[Axis, ...]:
     return tuple(stmt.attrs["over"]) if meets and "over" in stmt.attrs else ()
 
 
+MEETINGS = ("cluster", "cluster_arrive", "cluster_wait")
+"""Barriers of a cluster: whole, and their halves."""
+
+
 def coupled(func: PrimFunc) -> bool:
     """CTAs of one cluster reach each other's shared memory, or wait for one another."""
-    return any(
-        reach(s) or (isinstance(s, Sync) and s.kind == "cluster") for s, _ in walk(func.body)
-    )
+    return any(reach(s) or (isinstance(s, Sync) and s.kind in MEETINGS) for s, _ in walk(func.body))
 
 
 def views(stmt: Stmt) -> tuple[View, ...]:
@@ -396,6 +401,7 @@ def views(stmt: Stmt) -> tuple[View, ...]:
 
 
 __all__ = [
+    "MEETINGS",
     "Advance",
     "Barrier",
     "Buffer",

@@ -31,6 +31,7 @@ from tilefoundry.verify.state import (
 if TYPE_CHECKING:
     from tilefoundry.verify.machine import Machine, Op, Process
 
+HALVES = "halves of the cluster's barrier"
 ELECTED = ("init", "fence_init", "expect", "bulk_commit", "bulk_wait")
 
 
@@ -44,6 +45,8 @@ def lower(machine: Machine, sync: Sync, site: Site, role: Role) -> Op | None:
         return _named(machine, sync, site)
     if sync.kind in ("cluster", "grid"):
         return gather(machine, site, role, warp=False, cluster=sync.kind == "cluster")
+    if sync.kind in ("cluster_arrive", "cluster_wait"):
+        return _half(machine, sync, site, role)
     if sync.kind == "warp":
         return gather(machine, site, role, warp=True)
     if sync.kind not in _LOCAL:
@@ -121,6 +124,11 @@ def gather(machine: Machine, site: Site, role: Role, warp: bool, cluster: bool =
 
     def op(me: Knowledge) -> Process:
         meeting = machine.meeting(key, site, size)
+        if cluster and role in machine.halfway:
+            machine.findings.add(
+                "sync-barrier", site.place, None, "it stands between the halves of another",
+                "wait for what was arrived at first",
+            )  # fmt: skip
         me.pass_control()
         if not warp or role.fits(WARP):
             join(meeting.clock, me.publish(0, True))
@@ -134,6 +142,37 @@ def gather(machine: Machine, site: Site, role: Role, warp: bool, cluster: bool =
             me.meet(meeting.last)
 
     return op
+
+
+def _half(machine: Machine, sync: Sync, site: Site, role: Role) -> Op:
+    """One half of a barrier of the cluster."""
+    size = sum(len(r.threads) for r in machine.team)
+
+    def misused(says: str) -> None:
+        fix = "each thread arrives once, then waits, and comes to no other of the cluster between"
+        machine.findings.add("sync-barrier", site.place, None, says, fix)
+
+    def arrive(me: Knowledge) -> None:
+        meeting = machine.meeting(HALVES, site, size)
+        if role in machine.halfway:
+            misused("a thread arrives twice at the barrier of the cluster")
+            return
+        me.pass_control()
+        join(meeting.clock, me.publish(0, True))
+        machine.halfway[role] = meeting.generation
+        _pass(meeting, len(role.threads))
+
+    def wait(me: Knowledge) -> Process:
+        meeting = machine.meetings.get(HALVES)
+        came = machine.halfway.pop(role, None)
+        if meeting is None or came is None:
+            misused("a thread waits at the barrier of the cluster and has not arrived")
+            return
+        if meeting.generation == came:
+            yield (lambda: meeting.generation > came), site
+        me.meet(meeting.last)
+
+    return arrive if sync.kind == "cluster_arrive" else wait
 
 
 def _split(machine: Machine, role: Role) -> bool:

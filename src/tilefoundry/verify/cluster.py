@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefoundry.ir.mesh import Axis
-from tilefoundry.tir.program import PrimFunc, Sync, coupled, reach, walk
+from tilefoundry.tir.program import MEETINGS, PrimFunc, Sync, coupled, reach, walk
 from tilefoundry.verify.roles import Layout, coordinate, inner_levels
 
 CLUSTER = "cluster"
@@ -65,7 +65,7 @@ def misplaced(func: PrimFunc) -> list[tuple[object, str]]:
         wrong = [a.name for a in over if a.level not in inside or CLUSTER not in sizes]
         if wrong:
             out.append((stmt, ", ".join(wrong)))
-        elif isinstance(stmt, Sync) and stmt.kind == CLUSTER and CLUSTER not in sizes:
+        elif isinstance(stmt, Sync) and stmt.kind in MEETINGS and CLUSTER not in sizes:
             out.append((stmt, "no cluster"))
     return out
 

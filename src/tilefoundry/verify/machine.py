@@ -85,6 +85,8 @@ class Machine:
         self.remote: dict[tuple[int, Site, Role], Remote] = {}
         """The last that each statement of a role did in the memory of another block."""
         self.meetings: dict[object, Meeting] = {}
+        self.halfway: dict[Role, int] = {}
+        """Who has arrived at the cluster's barrier, and not waited yet: in which of its turns."""
         self.named: dict[int, Site] = {}
         """Where all threads of a named barrier first meet."""
         self.written = {

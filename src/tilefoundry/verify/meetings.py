@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, evaluate, symbols
 from tilefoundry.ir.mesh import Coord, Mesh
-from tilefoundry.tir.program import For, Issue, Stmt, Sync, When, With
+from tilefoundry.tir.program import MEETINGS, For, Issue, Stmt, Sync, When, With
 from tilefoundry.verify.finding import Findings
 from tilefoundry.verify.roles import UNIT, Layout, coordinate
 
@@ -78,7 +78,7 @@ def _resident(layout: Layout) -> int | None:
 
 def _level(stmt: Stmt) -> str:
     if isinstance(stmt, Sync):
-        return stmt.kind
+        return "cluster" if stmt.kind in MEETINGS else stmt.kind
     grid = isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
     return "grid" if grid else ""
 

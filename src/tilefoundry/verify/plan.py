@@ -9,7 +9,7 @@ from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.instructions import TILED
 from tilefoundry.tir.effects import effects
-from tilefoundry.tir.program import Barrier, Buffer, Issue, Stmt, Sync, View, views
+from tilefoundry.tir.program import MEETINGS, Barrier, Buffer, Issue, Stmt, Sync, View, views
 from tilefoundry.tir.versions import stale_reads
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.memory import Unit
@@ -176,7 +176,7 @@ def participants(layout: Layout, findings: Findings) -> None:
                 f"named barrier {stmt.id} over {stmt.threads} threads",
                 "an id below 16, a multiple of 32 threads",
             )  # fmt: skip
-        if stmt.kind in ("cluster", "grid") and len(site.threads) != layout.threads:
+        if stmt.kind in (*MEETINGS, "grid") and len(site.threads) != layout.threads:
             findings.add(
                 "sync-participants", site.place, None, "not all threads take part",
                 "execute it outside of any narrower scope",

@@ -58,6 +58,9 @@ attention(const uint16_t *__restrict__ q, const uint16_t *__restrict__ k, const 
     const uint32_t shared = tf_shared_start(smem);
     const int tid = threadIdx.x;
     const int warp = __shfl_sync(0xffffffff, tid / 32, 0);
+    if (tid == 0) tf_prefetch(q_map);
+    if (tid == 0) tf_prefetch(k_map);
+    if (tid == 0) tf_prefetch(v_map);
     const int block = (int)blockIdx.x / 64;
     const int batch = (int)blockIdx.x / 32 % 2;
     const int head = (int)blockIdx.x % 32;

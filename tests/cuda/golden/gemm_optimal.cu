@@ -45,6 +45,9 @@ gemm(const uint16_t *__restrict__ a, const uint16_t *__restrict__ b, uint16_t *_
     const uint32_t shared = tf_shared_start(smem);
     const int tid = threadIdx.x;
     const int warp = __shfl_sync(0xffffffff, tid / 32, 0);
+    if (tid == 0) tf_prefetch(a_map);
+    if (tid == 0) tf_prefetch(b_map);
+    if (tid == 0) tf_prefetch(out_map);
     const int persistent = (int)blockIdx.x;
     const int group = (warp - 4) / 4;
     const int lane8 = (tid - 128) / 4 % 8;

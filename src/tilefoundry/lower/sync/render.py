@@ -9,8 +9,19 @@ from tilefoundry.lower.sync.access import Accesses
 from tilefoundry.lower.sync.handoff import Handoffs
 from tilefoundry.lower.sync.order import Order, gates
 from tilefoundry.lower.sync.tree import Block, Gate, Node, Signal, Tree, count
-from tilefoundry.tir.program import Advance, For, Issue, PrimFunc, Stmt, Sync, When, With
+from tilefoundry.tir.program import (
+    Advance,
+    For,
+    Issue,
+    PrimFunc,
+    Stmt,
+    Sync,
+    When,
+    With,
+    reach,
+)
 
+REACHED = "no CTA reaches the shared memory of another any more"
 NAMED = 16
 """Named barriers of a CTA (PTX ISA, bar): 0 to 15."""
 
@@ -95,7 +106,10 @@ class _Writer:
 
         if block is self.start:
             out += self._setup()
+        halves = self._halves(block) if block is self.start and self.coupled else None
         for at, node in enumerate(block.nodes):
+            if node is halves:
+                add(Sync("cluster_arrive", why=REACHED), True)
             if node.gate is not None:
                 for stmt in self._gate(node.gate, block):
                     add(stmt, True)
@@ -103,7 +117,7 @@ class _Writer:
             for stmt in self._node(node, before):
                 add(stmt, node.anchor is not None)
         if block is self.start:
-            for stmt in self._end(block):
+            for stmt in self._end(block, halves is not None):
                 add(stmt, True)
         if block.owner in self.handoffs.edges.counts.made:
             out.append(Advance(self.handoffs.edges.counts.made[block.owner]))
@@ -181,7 +195,45 @@ class _Writer:
             return [*init, Sync("cluster", why=why)]
         return [*init, Sync("barrier", id=0, threads=self.tree.threads, why=why)]
 
-    def _end(self, block: Block) -> list[Stmt]:
+    def _halves(self, block: Block) -> Node | None:
+        """The statement before which nobody reaches the shared memory of another CTA any more:
+        what follows, such as stores of results, others need not wait for. None: there is none."""
+        last = self._last(block)
+        rest = self._rest(block.nodes[last])
+        if rest is not None:
+            block.nodes.insert(last + 1, rest)
+        return block.nodes[last + 1] if last + 1 < len(block.nodes) else None
+
+    def _last(self, block: Block) -> int:
+        """The last statement that reaches the shared memory of another CTA."""
+        return max(
+            n
+            for n, node in enumerate(block.nodes)
+            for x in (node, *(self.tree.walk(node.body) if node.body is not None else ()))
+            if self._reaches(x)
+        )
+
+    def _reaches(self, node: Node) -> bool:
+        stmt = node.stmt.arrive if isinstance(node.stmt, Signal) else node.stmt
+        return bool(reach(stmt)) or any(a.over for a in self.accesses.of.get(node, ()))
+
+    def _rest(self, node: Node) -> Node | None:
+        """What follows the last such statement of a scope, cut off as a scope of its own."""
+        if not isinstance(node.stmt, With) or node.body is None:
+            return None
+        last = self._last(node.body)
+        inner = self._rest(node.body.nodes[last])
+        tail = [*([inner] if inner is not None else []), *node.body.nodes[last + 1 :]]
+        if not tail:
+            return None
+        made = Node(node.stmt, node.block, at=node.at)
+        made.body = Block(node.body.mesh, node.body.mask, made, tail)
+        for child in tail:
+            child.block = made.body
+        node.body.nodes = node.body.nodes[: last + 1]
+        return made
+
+    def _end(self, block: Block, halves: bool) -> list[Stmt]:
         """Nothing is in flight when the kernel ends."""
         stored = dict.fromkeys(
             a.node.mask
@@ -197,5 +249,5 @@ class _Writer:
             wait = Sync(f"{engine}_wait", pending=0, why="nothing left in flight")
             out.append(wait if mask == block.mask else self._scoped(mask, block, (wait,)))
         if self.coupled:
-            out.append(Sync("cluster", why="no CTA reaches the shared memory of another any more"))
+            out.append(Sync("cluster_wait" if halves else "cluster", why=REACHED))
         return out

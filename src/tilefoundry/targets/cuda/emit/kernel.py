@@ -140,6 +140,7 @@ class Kernel(Places, Statements):
                 self.out.line("const uint32_t shared = tf_shared_start(smem);")
             self.out.line("const int tid = threadIdx.x;")
             self.out.line("const int warp = __shfl_sync(0xffffffff, tid / 32, 0);")
+            start = len(self.out.lines)
             coordinates = self._coordinates()
             for barrier in self.func.barriers:
                 self._barrier(barrier)
@@ -152,6 +153,8 @@ class Kernel(Places, Statements):
         assert bool(self._waits) == self.overlaps, self.func.name
         self._unused(coordinates)
         at = self.func.span
+        fetch = [f"    if (tid == 0) tf_prefetch({m.name});" for m in self.maps.values()]
+        self.out.lines[start:start] = [(text, at) for text in fetch]
         resident = self.resident()
         macro = f"{self.func.name.upper()}_RESIDENT"
         head = [

@@ -78,6 +78,8 @@ def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:
                     out.line(f"tf_mbarrier_arrive_at({at}, {rank});{why}")
         case "cluster":
             out.line(f"tf_cluster_barrier();{why}")
+        case "cluster_arrive" | "cluster_wait":
+            out.line(f"tf_{stmt.kind}();{why}")
         case "expect":
             out.line(f"tf_mbarrier_expect({at}, {stmt.bytes});{why}")
         case "async_arrive":

@@ -178,12 +178,25 @@ def matrix_plan(copy: Copy, memory: Side, held: Side) -> MatrixPlan | Unmet:
     clash = _clash(found, fragment, sorted(threads), packed, trans)
     if clash is None:
         matrices = fragment.registers // packed
-        count = next(c for c in (4, 2, 1) if matrices % c == 0)
+        count = next(c for c in (4, 2, 1) if matrices % c == 0 and _alike(fragment, c * packed))
         return MatrixPlan(count, matrices // count, trans, packed, fragment)
     if bits != 16:
         fast = along
     fix = panels(found.shape, bits, fast) if len(found.shape) == 2 else ""
     return Unmet(clash.clause, clash.expected, clash.got, fix)
+
+
+def _alike(fragment: Fragment, size: int) -> bool:
+    """Each ``size`` registers lie to one another as the first do, so that lanes give the rows of
+    all issues at one distance."""
+    first = [fragment.of_register(r) for r in range(size)]
+    for start in range(size, fragment.registers, size):
+        begin = fragment.of_register(start)
+        for r, at in enumerate(first):
+            moved = [a + b for a, b in zip(begin, at, strict=True)]
+            if moved != fragment.of_register(start + r):
+                return False
+    return True
 
 
 def _packed(held: Side, packed: int) -> Fragment:
@@ -268,7 +281,7 @@ RULES = (
     "whole warps; elements of 1, 2 or 4 bytes",
     "rows of 8 x 8 matrices of 16-bit elements: 16 contiguous bytes at multiples of 16",
     "a lane holds 4 bytes of row lane / 4, or with .trans (2-byte elements) of a column",
-    "x4, x2 or x1 by what the registers of a lane divide into",
+    "x4, x2 or x1 by what the registers of a lane divide into, alike in each issue",
 )
 LDMATRIX = CopyInstr(
     "ldmatrix", (("smem", "rmem"),), 24, load, RULES, "ldmatrix",

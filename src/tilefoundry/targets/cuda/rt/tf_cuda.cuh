@@ -363,10 +363,11 @@ TF void tf_mbarrier_arrive_at(uint32_t at, int rank) {
         "}" ::"r"(at), "r"(rank)
         : "memory");
 }
+TF void tf_cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+TF void tf_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 TF void tf_cluster_barrier() {
-    asm volatile(
-        "barrier.cluster.arrive.release;\n"
-        "barrier.cluster.wait.acquire;" ::: "memory");
+    tf_cluster_arrive();
+    tf_cluster_wait();
 }
 // The same place of the shared memory of the cluster's CTA of number `rank`.
 TF const char *tf_peer(const char *at, int rank) {
@@ -473,6 +474,8 @@ TF void tf_bulk_store(void *to, uint32_t from, int bytes) {
         asm volatile("cp.async.bulk.tensor." #N "d.global.shared::cta.bulk_group [%0, " STORED "], [%1];" \
                      ::"l"(&map), "r"(from), __VA_ARGS__ : "memory");                               \
     }
+// The engine has the map at hand when the first copy asks for it.
+TF void tf_prefetch(const TensorMap &map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 #define TF_ARGS_1 int a
 #define TF_ARGS_2 int a, int b
 #define TF_ARGS_3 int a, int b, int c

@@ -52,7 +52,7 @@ def target():
 
 
 def work(read, written, flops=0):
-    return Work(read, written, {("float", "f32"): flops} if flops else {}, "made.up")
+    return Work(read, written, {("float", "f32"): flops} if flops else {})
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_the_floor(target, it, threads, cold, seconds, resource):
 
 
 def test_what_is_not_known_is_named(target):
-    unknown = Work(None, None, {("matrix", "bf16"): 8}, "made.up")
+    unknown = Work(None, None, {("matrix", "bf16"): 8})
     found = floor(unknown, target, 1, True)
     assert found.time == 0
     assert found.lacks == ("a rate of matrix.bf16", "the bytes that are read and written")
-    assert floor(Work(None, None, {}, "", "no target"), target, 1, True).lacks == ("no target",)
+    assert floor(Work(None, None, {}, "no target"), target, 1, True).lacks == ("no target",)
 
 
 def test_a_time_below_the_floor_is_refused(target):

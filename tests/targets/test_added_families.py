@@ -182,6 +182,32 @@ def test_its_program_is_measured(shell):
     assert "rill.board" in shell.ask(line.replace("--inputs random ", ""))
 
 
+GUARD = """
+import sys
+if {"tilefoundry.judge.check", "tilefoundry.judge.measure.session"} & {*sys.modules}:
+    raise SystemExit("in the process that judges")
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"check gemm.py --built {JUDGED}",
+        "measure gemm.py --out output --fn rel_l2 --max 1e-6 --target rill.board --runs 1 "
+        "--processes 1",
+    ],
+    ids=["check", "measure"],
+)
+def test_its_code_is_not_in_the_process_that_judges(shell, line):
+    schema = shell.folder / "rill" / "schema.py"
+    text = schema.read_text()
+    schema.write_text(text + GUARD)
+    try:
+        assert "rill.board" in shell.ask(line)
+    finally:
+        schema.write_text(text)
+
+
 BROKEN = {
     "a strip that is not packed": ("BLOCKS = Layout(((M // 16, 16), K), ((K * 16, 1), 16))",
                                    "BLOCKS = Layout((M, K), (K, 1))", "pack it first"),

@@ -145,9 +145,10 @@ def command(
     from tilefoundry.judge.measure.session import measure
 
     if target:
-        from tilefoundry.targets import load_target
+        from tilefoundry.targets.load import find_document, unknown
 
-        load_target(target)
+        if find_document(target) is None:
+            unknown(target)
     rival: Any = None if against is None else stated(against)
     report = measure(
         Request(

@@ -7,12 +7,14 @@ data comes from the farthest memory; warm data from the smallest caches that can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from tilefoundry.diag import refuse
+from tilefoundry.diag import Refusal, refuse
+from tilefoundry.judge.wire import Malformed
 from tilefoundry.targets import Fact, Target, load_target
 
+DATA = ("cold", "warm")
 ROOM = 0.9
 """Part of the floor from which a time is believed: facts that were measured have a spread."""
 
@@ -24,35 +26,48 @@ class Work:
     read: int | None
     written: int | None
     operations: Mapping[tuple[str, str], int]
-    target: str
     why: str = ""
 
-    @classmethod
-    def told(cls, record: Mapping[str, Any]) -> Work:
-        if "why" in record:
-            return cls(None, None, {}, "", str(record["why"]))
-        counts = {(str(k), str(d)): int(n) for k, d, n in record["operations"]}
-        return cls(record["read"], record["written"], counts, str(record["target"]))
+
+def floors_of(
+    module: Any, func: str, dims: Mapping[str, int], target: str, threads: int
+) -> dict[str, Any]:
+    """The floors of a function on cold and warm data, as a record; ``target`` stands in for the
+    module's own, ``threads`` 0 for all processors. Refuses a ``target`` that is not known.
+
+    Facts may be from hardware that somebody added, whose schema is code: this is for a process
+    that may harm nothing.
+    """
+    stated = load_target(target) if target else None
+    if stated is None and module.target is None:
+        return _record("", dict.fromkeys(DATA, Floor((), (f"the target of {module.name}",))))
+    known = stated or module.target.load(module.span)
+    try:
+        work = _work(module, func, dims, known)
+    except Refusal as refusal:
+        work = Work(None, None, {}, "; ".join(d.says for d in refusal.diags))
+    threads = threads or int(known.processor.count.value or 1)
+    return _record(known.id, {d: floor(work, known, threads, d == "cold") for d in DATA})
 
 
-def work_of(module: Any, func: str, dims: Mapping[str, int], target: str) -> dict[str, Any]:
-    """The work of a function as a record; ``target`` stands in for the module's own."""
+def _record(target: str, floors: Mapping[str, Floor]) -> dict[str, Any]:
+    return {"target": target, "floors": {data: found.told() for data, found in floors.items()}}
+
+
+def _work(module: Any, func: str, dims: Mapping[str, int], stated: Target) -> Work:
     from tilefoundry.analyze.function import price
     from tilefoundry.lang.parse import module_context
 
-    if module.target is None and not target:
-        refuse("analysis-no-target", module.span, module=module.name)
-    known = module.target.load(module.span) if module.target is not None else load_target(target)
+    known = stated if module.target is None else module.target.load(module.span)
     level = known.processor.level
     priced = price(module, module.funcs[func], known, module_context(module), dict(dims), level)
     reads, writes = priced.compulsory
     costs = {k: c.logical.value for k, c in priced.cost.items()}
-    return {
-        "read": _whole([f.value for f in reads.values()]),
-        "written": _whole([f.value for f in writes.values()]),
-        "operations": [[*k, n] for k, n in costs.items() if isinstance(n, int)],
-        "target": known.id,
-    }
+    return Work(
+        _whole([f.value for f in reads.values()]),
+        _whole([f.value for f in writes.values()]),
+        {k: n for k, n in costs.items() if isinstance(n, int)},
+    )
 
 
 def _whole(values: Sequence[Any]) -> int | None:
@@ -84,6 +99,24 @@ class Floor:
 
     bounds: tuple[Bound, ...]
     lacks: tuple[str, ...]
+
+    def told(self) -> dict[str, Any]:
+        """What another process is told of it; :meth:`read` reads it."""
+        return {"bounds": [list(astuple(b)) for b in self.bounds], "lacks": list(self.lacks)}
+
+    @classmethod
+    def read(cls, record: Any) -> Floor:
+        try:
+            bounds = [
+                Bound(str(resource), int(amount), str(unit), float(rate), str(origin))
+                for resource, amount, unit, rate, origin in record["bounds"]
+            ]
+            lacks = tuple(map(str, record["lacks"]))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise Malformed("a floor of no known form") from None
+        if any(b.amount < 0 or not 0 < b.rate < float("inf") for b in bounds):
+            raise Malformed("a floor of no known size")
+        return cls(tuple(sorted(bounds, key=lambda b: -b.time)), lacks)
 
     @property
     def time(self) -> float:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from tilefoundry.judge.measure.device import BEYOND
 from tilefoundry.judge.measure.floor import Floor
-from tilefoundry.judge.measure.statistics import Spread
+from tilefoundry.judge.measure.statistics import Spread, spread
 from tilefoundry.judge.report import Held, line
 from tilefoundry.judge.tensor import spell
 from tilefoundry.quantity import time_text
+
+if TYPE_CHECKING:
+    from tilefoundry.judge.measure.player import Player
 
 NOISY = 0.1
 """Distance of the quartiles, as a part of the median, from which times are called noisy."""
@@ -69,6 +73,34 @@ class Side:
             "steady": self.steady,
             "clocks": {data: dict(found) for data, found in self.clocks.items()},
         }
+
+
+def side_of(players: Sequence[Player]) -> Side:
+    """A side, from its player in each process."""
+    figures = {
+        "cold": [t for p in players for t in p.cold],
+        "warm": [t for p in players for t in p.warm],
+    }
+    return Side(
+        who=players[0].who,
+        figures=figures,
+        data={data: spread(times) for data, times in figures.items()},
+        processes={
+            "cold": [spread(p.cold).median for p in players],
+            "warm": [spread(p.warm).median for p in players],
+        },
+        least=min(p.least for p in players),
+        busy={
+            data: median(b) for data in figures if (b := [x for p in players for x in p.busy(data)])
+        },
+        host={
+            data: median(h) for data in figures if (h := [x for p in players for x in p.host(data)])
+        },
+        calls=[p.calls for p in players],
+        warmup=[p.warmup for p in players],
+        steady=all(p.is_steady for p in players),
+        clocks={data: players[0].clocks(data) for data in figures},
+    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import tilefoundry
@@ -31,13 +30,13 @@ from tilefoundry.judge.measure.checked import hold_checked
 from tilefoundry.judge.measure.clock import Doubt, hold, megahertz
 from tilefoundry.judge.measure.device import DevicePlayer
 from tilefoundry.judge.measure.evict import Evictor
-from tilefoundry.judge.measure.floor import Floor, Work, floor
+from tilefoundry.judge.measure.floor import DATA, Floor
 from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.libraries import kernels, unset
 from tilefoundry.judge.measure.player import Player, rounds
-from tilefoundry.judge.measure.report import Report, Side
+from tilefoundry.judge.measure.report import Report, side_of
 from tilefoundry.judge.measure.request import Request
-from tilefoundry.judge.measure.statistics import ratios, spread
+from tilefoundry.judge.measure.statistics import ratios
 from tilefoundry.judge.predicates import compare
 from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.request import judged_outputs, named_files
@@ -150,8 +149,10 @@ class Session(Base):
         dims = cases[0]
         drawn = self._draws(signature, dims, files, given, ("ordinary",) * RANDOM_DRAWS)
         draws = [draw.inputs for draw in drawn]
-        work = Work.told(reference.ask("work", "counting its operations", dims=dims,
-                                       target=asked.target))  # fmt: skip
+        threads = asked.threads if asked.device == "cpu" else 0  # a device's own, all of them
+        told = reference.ask("floors", "counting its operations", dims=dims, target=asked.target,
+                             threads=threads)  # fmt: skip
+        floors = _floors(told)
         known = self._reference(reference, about, signature, weights, dims)
         for inputs in draws:
             began = time.monotonic()
@@ -202,7 +203,7 @@ class Session(Base):
             number += 1
         clocks.append(megahertz(self.cpus))
         self._ask_device()
-        return self._report(about, signature, dims, weights, work, every, clocks, said, drawn,
+        return self._report(about, signature, dims, weights, floors, every, clocks, said, drawn,
                             files, judged)  # fmt: skip
 
     # ---- processes
@@ -507,7 +508,7 @@ class Session(Base):
         signature: Signature,
         dims: Mapping[str, int],
         weights: Weights,
-        work: Work,
+        limits: tuple[str, Mapping[str, Floor]],
         every: Sequence[Sequence[Player]],
         clocks: Sequence[tuple[list[float], str]],
         said: Mapping[str, Any],
@@ -516,8 +517,8 @@ class Session(Base):
         judged: Predicates,
     ) -> Report:
         asked = self.asked
-        sides = [_side([players[n] for players in every]) for n in range(len(every[0]))]
-        floors = self._floors(work)
+        sides = [side_of([players[n] for players in every]) for n in range(len(every[0]))]
+        target, floors = limits
         for side in sides:
             for data, limit in floors.items():
                 limit.hold(f"the {side.who}", data, side.data[data].median)
@@ -567,7 +568,7 @@ class Session(Base):
             sides=sides,
             ratio=versus,
             floors=floors,
-            target=asked.target or work.target,
+            target=target,
         )
 
     def _against(self) -> str:
@@ -575,42 +576,10 @@ class Session(Base):
         assert against is not None
         return f"{against.library}: {self.expression}" if against.library else against.text
 
-    def _floors(self, work: Work) -> dict[str, Floor]:
-        from tilefoundry.targets import load_target
 
-        name = self.asked.target or work.target
-        if not name:
-            none = Floor((), (work.why or "no target",))
-            return {"cold": none, "warm": none}
-        target = load_target(name)
-        threads = self.asked.threads
-        if self.asked.device != "cpu":  # its own processors, all of them
-            threads = int(target.processor.count.value or 1)
-        return {d: floor(work, target, threads, d == "cold") for d in ("cold", "warm")}
-
-
-def _side(players: Sequence[Player]) -> Side:
-    figures = {
-        "cold": [t for p in players for t in p.cold],
-        "warm": [t for p in players for t in p.warm],
-    }
-    return Side(
-        who=players[0].who,
-        figures=figures,
-        data={data: spread(times) for data, times in figures.items()},
-        processes={
-            "cold": [spread(p.cold).median for p in players],
-            "warm": [spread(p.warm).median for p in players],
-        },
-        least=min(p.least for p in players),
-        busy={
-            data: median(b) for data in figures if (b := [x for p in players for x in p.busy(data)])
-        },
-        host={
-            data: median(h) for data in figures if (h := [x for p in players for x in p.host(data)])
-        },
-        calls=[p.calls for p in players],
-        warmup=[p.warmup for p in players],
-        steady=all(p.is_steady for p in players),
-        clocks={data: players[0].clocks(data) for data in figures},
-    )
+def _floors(told: Mapping[str, Any]) -> tuple[str, dict[str, Floor]]:
+    """Whose facts, and the floors on cold and warm data."""
+    try:
+        return str(told["target"]), {data: Floor.read(told["floors"][data]) for data in DATA}
+    except (KeyError, TypeError):
+        raise Malformed("floors of no known form") from None

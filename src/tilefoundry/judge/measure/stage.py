@@ -141,15 +141,11 @@ class Stage:
         self.subject = subject(module, func, library, expression, dims)
         return {}
 
-    def work(self, dims: Mapping[str, int], target: str) -> dict[str, Any]:
-        """Operations and bytes that the function cannot do without."""
-        from tilefoundry.diag import Refusal
-        from tilefoundry.judge.measure.floor import work_of
+    def floors(self, dims: Mapping[str, int], target: str, threads: int) -> dict[str, Any]:
+        """The least time that the facts of a target allow the function."""
+        from tilefoundry.judge.measure.floor import floors_of
 
-        try:
-            return work_of(self.loaded.module, self.loaded.func, dims, target)
-        except Refusal as refusal:
-            return {"why": "; ".join(d.says for d in refusal.diags)}
+        return floors_of(self.loaded.module, self.loaded.func, dims, target, threads)
 
     def stage(
         self, inputs: Sequence[Mapping[str, Any]], sets: int, own: Sequence[int],

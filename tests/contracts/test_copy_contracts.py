@@ -173,6 +173,23 @@ def test_the_posts_store():
     assert found.coordinate(3, 300) == (64 + 16 + 8 + 4, 48)
 
 
+def test_as_many_matrices_as_lie_alike_in_each_issue():
+    """Of 14 octets of columns four at a time would reach into the next rows: 14 x2, no 7 x4."""
+    _, warp, lane8, lane4 = WARPS.axes
+    for octets, count, issues in ((14, 2, 14), (12, 4, 6), (7, 1, 14)):
+        layout = (Split(4, warp), 2, Split(8, lane8), octets, Split(4, lane4), 2)
+        held = Side(typed((64, octets * 8), layout, storage="rmem"))
+        place = Side(typed((64, octets * 8), Layout((64, octets * 8))))
+        found = STMATRIX.judge("thread", Mesh(WARPS.axes[1:]), held, place)
+        assert isinstance(found, MatrixPlan), found
+        assert (found.count, found.issues) == (count, issues)
+        rows = {t: found.coordinate(0, t) for t in range(32)}
+        for q in range(issues):
+            begin = found.coordinate(q, 0)
+            moved = {t: (a + begin[0], b + begin[1]) for t, (a, b) in rows.items()}
+            assert moved == {t: found.coordinate(q, t) for t in range(32)}
+
+
 # Pieces
 
 

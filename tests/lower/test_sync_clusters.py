@@ -10,7 +10,8 @@ from tilefoundry.diag import Refusal
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower import lower
 from tilefoundry.tir.printer import print_program
-from tilefoundry.tir.program import Issue, Sync, walk
+from tilefoundry.tir.program import Issue, Sync, With, walk
+from tilefoundry.tir.rewrite import mapped
 from tilefoundry.verify import verify
 
 sys.path += [str(Path(__file__).parents[1] / x) for x in ("tir", "traps", "programs")]
@@ -196,6 +197,36 @@ def test_partial_tiles_of_a_cluster_are_added_where_they_lie():
     assert sum_.attrs["scope"] == "cluster" and sum_.reads[0].storage == "smem"
     # each CTA keeps its own rows of the sum
     assert next(a.name for a in sum_.writes[0].buffer.layout.split_axes) == "split"
+
+
+def test_results_are_stored_between_the_halves_of_the_last_barrier():
+    """A CTA's shared memory is there until the others have read it; that its results have
+    arrived in device memory concerns nobody."""
+    func = lowered("splitk_cluster", sizes.INTERPRET["splitk_cluster"])
+    (come,), (gone,) = statements(func, "cluster_arrive"), statements(func, "cluster_wait")
+    order = [s for s, _ in walk(func.body) if isinstance(s, (Issue, Sync))]
+    sum_ = next(s for s in order if isinstance(s, Issue) and s.instr == "reduce")
+    stored = next(s for s in order if isinstance(s, Issue) and s.writes[0].storage == "gmem")
+    places = [order.index(s) for s in (sum_, come, stored, gone)]
+    assert places == sorted(places) and order[-1] is gone
+
+    def early(stmt):
+        if stmt is come:
+            return ()
+        return (replace(come), stmt) if _holds(stmt, sum_) else (stmt,)
+
+    for fault in (swap(func, come), swap(func, gone), swap(func, come, come, replace(come)),
+                  swap(func, come, come, replace(come, kind="cluster")),
+                  replace(func, body=mapped(func.body, early))):  # fmt: skip
+        assert {f.code for f in verify(fault)} & {"sync-barrier", "sync-drain"}
+        assert seen(fault)
+
+
+def _holds(scope, issue):
+    """The outermost scope of fewer than all threads around an issue."""
+    return isinstance(scope, With) and scope.mesh.count("thread") == 256 and any(
+        s is issue for s, _ in walk(scope.body)
+    )  # fmt: skip
 
 
 def test_what_was_only_read_is_told_without_a_fence():

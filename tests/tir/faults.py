@@ -33,7 +33,7 @@ from window_faults import window_faults
 from tilefoundry.ir.expr import Expr, FloorDiv, Mod, floordiv, mod, symbols
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.effects import effects
-from tilefoundry.tir.program import For, Issue, PrimFunc, Sync, View, When, With, views
+from tilefoundry.tir.program import MEETINGS, For, Issue, PrimFunc, Sync, View, When, With, views
 from tilefoundry.tir.rewrite import mapped, rebuild
 
 SYNC = ("sync-race", "sync-proxy", "sync-registers", "sync-barrier", "sync-deadlock",
@@ -359,8 +359,9 @@ def _clusters(func, trace):
     """A barrier of the cluster is missing; what should go to all CTAs along an axis goes to
     fewer: arrivals, and loads whose mask has too few bits. (A combination that leaves out a CTA
     computes another value, but races with nobody: the interpreter's matter.)"""
-    for sync in syncs(trace, "cluster"):
-        yield "drop-cluster", (swap(func, sync), _words(sync))
+    for kind in MEETINGS:
+        for sync in syncs(trace, kind):
+            yield "drop-cluster", (swap(func, sync), _words(sync))
     for sync in (s for s in syncs(trace, "wait") if _asked_by_peers(trace, s)):
         yield "drop-wait", (swap(func, sync), _words(sync))
     for sync in syncs(trace, "arrive"):

@@ -8,6 +8,8 @@
 // A warp reads shared memory that another warp then overwrites:
 //  8 __syncwarp, one lane arrives for its warp 9 an arrival of each lane
 //  10 nothing between (a race)
+// Compute Sanitizer 2025.3.1 on an H200 (driver 580.159.04) reports 7 and 10, and 8, which is free
+// of races; all others are clean.
 //
 //     for v in 1 2 3 4 5 6 7 8 9 10; do nvcc -arch=sm_90a -DVARIANT=$v -o race race.cu &&
 //     compute-sanitizer --tool racecheck --racecheck-report all ./race | grep -c Potential; done

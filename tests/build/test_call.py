@@ -74,11 +74,27 @@ def test_into_what_is_there(built):
     assert torch.equal(out, wanted(x))
 
 
+def without_memory():
+    x = torch.randn(100)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+class Interface:
+    """An array interface, and nothing else of an array."""
+
+    __array_interface__ = np.zeros(100, np.float32).__array_interface__
+
+
 @pytest.mark.parametrize(
     "x",
     [torch.randn(100, dtype=torch.float64), torch.randn(99), torch.randn(200)[::2],
      torch.randn(10, 10), torch.randn(100, dtype=torch.cfloat).conj().imag, [1.0] * 100,
-     np.zeros(100), np.zeros(200, np.float32)[::2], np.zeros(99, np.float32), None],
+     np.zeros(100), np.zeros(200, np.float32)[::2], np.zeros(99, np.float32), None,
+     np.zeros(100, ">f4"), np.ma.zeros(100, np.float32), np.zeros(100, np.float32)[::-1],
+     torch._efficientzerotensor(100), without_memory(), torch.zeros(100).to_sparse(),
+     torch.zeros(100, device="meta"), torch.zeros(1).expand(100), Interface(),
+     np.zeros(404, np.uint8)[1:401].view(np.float32)],
     ids=lambda x: f"{type(x).__name__} {getattr(x, 'dtype', '')} {getattr(x, 'shape', '')}",
 )  # fmt: skip
 def test_what_is_not_as_declared_is_refused(built, x):
@@ -94,16 +110,53 @@ def test_an_output_that_cannot_be_written(built):
         Compiled(built).into([out], np.zeros(100, np.float32))
 
 
-def test_a_wrong_number_of_inputs(built):
+def test_outputs_have_memory_of_their_own(built):
+    """The same memory, and memory that meets an input's in some bytes; neighbours are apart."""
+    whole = torch.randn(320)
+    x = whole[96:196]
+    kernel, before = Compiled(built), whole.clone()
+    for out in (x, whole[112:212], whole[80:180], x.detach(), x.numpy()):
+        with pytest.raises(Refusal, match="build-overlap"):
+            kernel.into([out], x)
+    assert torch.equal(whole, before)
+    kernel.into([whole[208:308]], x)
+    assert torch.equal(whole[208:308], wanted(before[96:196]))
+
+
+def test_memory_that_is_lent_lives_through_the_call(built):
+    """What exports a copy of itself is not the owner of what is read."""
+
+    class Copy(OnlyDlpack):
+        def __dlpack__(self, **given):
+            return self.of.clone().__dlpack__(**given)
+
+    x = torch.randn(100)
+    kernel = Compiled(built)
+    for _ in range(20):
+        assert np.array_equal(kernel(Copy(x)), wanted(x).numpy())
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_wrong_number_of_tensors(built, count):
+    x, kernel = torch.zeros(100), Compiled(built)
     with pytest.raises(Refusal, match="build-arguments"):
-        Compiled(built)()
+        kernel(*[x] * count)
+    with pytest.raises(Refusal, match="build-arguments"):
+        kernel.into([torch.zeros(100)], *[x] * count)
+    with pytest.raises(Refusal, match="build-arguments"):
+        kernel.into([torch.zeros(100)] * count, x)
 
 
 def test_a_weight_that_is_not_set():
     kernel = Compiled(build(loaded("rmsnorm", {}), FAST))
     x = torch.zeros(19, 333, dtype=torch.bfloat16)
+    arguments = kernel.built.source.arguments
+    given = [x for a in arguments if a.role == "in"]
+    outs = [torch.zeros(a.shape) for a in arguments if a.role == "out"]
     with pytest.raises(Refusal, match="build-weight"):
-        kernel(x, x)
+        kernel(*given)
+    with pytest.raises(Refusal, match="build-weight"):
+        kernel.into(outs, *given)
 
 
 def test_calls_from_many_threads():

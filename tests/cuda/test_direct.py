@@ -336,7 +336,7 @@ def test_the_drivers_errors_are_answered(device, tensors):
 def test_calls_of_many_threads_have_their_own_parameters(device):
     """A launch takes its time and other threads call meanwhile."""
     device.wait = 0.002
-    call, wrong = device.made(), []
+    call, wrong = device.made(works=False), []
 
     def work():
         x, w, y = (torch.zeros(SHAPE) for _ in range(3))
@@ -356,6 +356,63 @@ def test_calls_of_many_threads_have_their_own_parameters(device):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_workspace_is_one_threads(device, tensors):
+    x, w, y = tensors
+    call, found = device.made(), []
+
+    def work():
+        found.append(call.into({"w": w}, [y], x))
+        call.keep(0, 7, CONTEXT, (P * 2)(11, 12), WORK + 4096)
+        found.append(call.into({"w": w}, [y], x))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [direct.ELSEWHERE, 0]
+    assert device.seen[0][-1][1] == WORK + 4096 + 256
+    assert call.into({"w": w}, [y], x) == 0
+    assert device.seen[2:] == launches(x, w, y)
+
+
+@pytest.mark.parametrize("far", [-28, -4, 0, 4, 28])
+def test_outputs_that_share_memory_are_left(device, far):
+    whole = torch.zeros(3, 4, 8)
+    flat = whole.flatten()
+    x, w = whole[1], torch.zeros(SHAPE)
+    call = device.made()
+    y = flat[32 + far : 64 + far].view(SHAPE)
+    assert call.into({"w": w}, [y], x) == direct.ELSEWHERE
+    assert call.into({"w": y}, [x], w) == direct.ELSEWHERE
+    assert call.into({"w": w}, [whole[0]], x) == call.into({"w": w}, [whole[2]], x) == 0
+    two = [*ARGUMENTS, Argument("z", F32, SHAPE, "out")]
+    assert device.made(two).into({"w": w}, [y, x], torch.zeros(SHAPE)) == direct.ELSEWHERE
+
+
+def test_a_context_that_cannot_be_entered_is_not_left(device, tensors):
+    x, w, y = tensors
+    device.push = lambda context: 201
+    device.library.cuCtxPushCurrent_v2 = ONE(device.push)
+    call = device.made()
+    device.current = 0
+    assert call.into({"w": w}, [y], x) == 201
+    assert not device.contexts and not device.seen
+
+
+def test_more_tensors_or_launches_than_c_takes_and_no_lock(device, monkeypatch):
+    def made(count, plans=PLANS):
+        arguments = [Argument(f"x{n}", F32, SHAPE, "in") for n in range(count - 1)]
+        arguments.append(ARGUMENTS[-1])
+        maps = [[ctypes.addressof(Device.first) for _ in p.maps] for p in plans]
+        types = [torch.float32] * count
+        return direct.direct(arguments, types, plans, range(count), maps, False)
+
+    assert made(direct.MOST) is not None
+    assert made(direct.MOST + 1) is None
+    assert made(3, PLANS * 300) is None
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert made(3) is None
 
 
 def test_nothing_is_held_after_a_call(device, tensors):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -185,12 +186,24 @@ def launched(request, tmp_path, monkeypatch):
 def test_parameters_of_a_launch(launched):
     kernel, seen, _ = launched
     shape = (1, 512, 512)
-    x, y, z = (Tensor(torch.float16, shape, at, device=1) for at in (4096, 8192, 12288))
+    x, y, z = (Tensor(torch.float16, shape, n << 20, device=1) for n in (1, 2, 3))
     kernel.into([y], x)
     kernel.into([z], x)
     # 2 x 4 CTAs of 256 threads, on the caller's stream, not cooperative
     head = ([8, 1, 1], [256, 1, 1], 99, 0)
-    assert seen == [("load", 501), (*head, [4096, 8192]), (*head, [4096, 12288])]
+    assert seen == [("load", 501), (*head, [1 << 20, 2 << 20]), (*head, [1 << 20, 3 << 20])]
+
+
+def test_outputs_have_memory_of_their_own(launched):
+    kernel, seen, _ = launched
+    shape, size = (1, 512, 512), 512 * 512 * 2
+    x = Tensor(torch.float16, shape, 1 << 20)
+    for at in (1 << 20, (1 << 20) + size - 16, (1 << 20) - size + 16):
+        with pytest.raises(Refusal, match="build-overlap"):
+            kernel.into([Tensor(torch.float16, shape, at)], x)
+    assert not seen
+    for at in ((1 << 20) + size, (1 << 20) - size):
+        kernel.into([Tensor(torch.float16, shape, at)], x)
 
 
 @pytest.mark.parametrize("launched", ["softmax_split"], indirect=True)
@@ -202,11 +215,31 @@ def test_a_graph_has_a_workspace_of_its_own(launched, monkeypatch):
     zeros = lambda *given, **more: Tensor(None, given, 1000 * next(made))  # noqa: E731
     monkeypatch.setattr(torch, "zeros", zeros)
     (x,), (y,) = kernel._inputs, kernel._outputs
-    tensors = [Tensor(getattr(torch, a.dtype.torch), a.shape, 1 << 20) for a in (y, x)]
+    tensors = [Tensor(getattr(torch, a.dtype.torch), a.shape, n << 20)
+               for n, a in enumerate((y, x), 1)]  # fmt: skip
     for stated.capturing in (3, 3, 4, None, 5, None):
         kernel.into(tensors[:1], tensors[1])
     works = [min(values) // 1000 for *_, values in seen[1:]]  # of two launches
     assert works == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3]
+
+
+@pytest.mark.parametrize("launched", ["softmax_split"], indirect=True)
+def test_a_thread_has_a_workspace_of_its_own(launched, monkeypatch):
+    """Two threads' launches may mix on a stream: what the first kernel of one call leaves is for
+    the second of the same call."""
+    kernel, seen, _ = launched
+    made = iter(range(1, 9))
+    zeros = lambda *given, **more: Tensor(None, given, 1000 * next(made))  # noqa: E731
+    monkeypatch.setattr(torch, "zeros", zeros)
+    (x,), (y,) = kernel._inputs, kernel._outputs
+    out, given = (Tensor(getattr(torch, a.dtype.torch), a.shape, n << 20)
+                  for n, a in enumerate((y, x), 1))  # fmt: skip
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as other:
+        for where in (pool, other, other, pool):
+            where.submit(kernel.into, [out], given).result()
+            where.submit(kernel.into, [out], given).result()
+    works = [min(values) // 1000 for *_, values in seen[1:]]
+    assert works[4:12] == [works[4]] * 8 and works[4] not in works[:4]
 
 
 @pytest.mark.parametrize(

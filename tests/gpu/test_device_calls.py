@@ -122,6 +122,48 @@ def test_threads_that_have_no_context(called):
     assert all(same(a, want) and same(b, want) for a, b in found)
 
 
+@pytest.mark.parametrize("case", WORKING)
+def test_threads_on_one_stream(case):
+    """Launches of two kernels mix; what the first left for the second is each thread's own."""
+    kernel, plain, want = first(case)
+    given = [[x * (n + 1) for x in plain] for n in range(4)]
+    wanted = [kernel(*g) for g in given]
+    found: list[list[torch.Tensor]] = [[] for _ in given]
+
+    def work(n):
+        for _ in range(200):
+            found[n].append(kernel(*given[n]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(given))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    torch.cuda.synchronize()
+    assert all(same(x, w) for mine, w in zip(found, wanted, strict=True) for x in mine)
+
+
+def test_a_counter_of_meetings_goes_round():
+    """It counts to twice the CTAs that meet, so that it does not overflow after 2^32 arrivals."""
+    kernel, plain, want = first("full_sum")
+    (work,) = kernel._work.values()
+    ctas = EVALUATE["full_sum"]["CTAS"]
+    for n in range(2, 7):
+        assert same(kernel(*plain), want)
+        torch.cuda.synchronize()
+        assert work.view(torch.int32)[ctas].item() == n % 2 * ctas
+
+
+def test_outputs_have_memory_of_their_own(called):
+    kernel, plain, want = called
+    if plain[0].nbytes < want.nbytes or plain[0].dtype != want.dtype:
+        pytest.skip("its output does not fit into its input")
+    inside = plain[0].flatten()[: want.numel()].view(want.shape)
+    with pytest.raises(Refusal, match="build-overlap"):
+        kernel.into([inside], *plain)
+    assert same(kernel(*plain), want)
+
+
 def test_graphs_are_right_whichever_is_replayed(called):
     """Captured on one stream; the second is replayed and the first never was."""
     kernel, plain, want = called

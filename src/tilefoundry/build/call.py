@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.build import MODEL, Built, host
 from tilefoundry.diag import refuse
@@ -39,29 +39,34 @@ class Compiled:
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs: one tensor, or a tuple of several."""
-        if len(inputs) != len(self._inputs):
-            names = " ".join(a.name for a in self._inputs)
-            refuse("build-arguments", None, takes=names, given=len(inputs))
-        if self.weights or len(self._order) != len(self._inputs):
-            given = self._with_weights(inputs)
-        else:
-            given = inputs
-        first = given[0] if given else None
-        pointer, make = _kind(first)
-        pointers = [pointer(x, a) for x, a in zip(given, self._order, strict=True)]
+        given = self._given(inputs)
+        lend, make = _kind(given[0] if given else None)
+        lent = [lend(x, a) for x, a in zip(given, self._order, strict=True)]
         outs = [make(a) for a in self._outputs]
-        pointers += [pointer(x, a) for x, a in zip(outs, self._outputs, strict=True)]
-        self._run(pointers)
+        lent += [lend(x, a) for x, a in zip(outs, self._outputs, strict=True)]
+        self._run([at for _, at in lent])
         return outs[0] if len(outs) == 1 else tuple(outs)
 
     def into(self, outputs: Sequence[Any], *inputs: Any) -> None:
-        """The same, into tensors that are there."""
-        given = self._with_weights(inputs) if self.weights else inputs
-        pointer, _ = _kind(given[0] if given else outputs[0])
-        pointers = [pointer(x, a) for x, a in zip(given, self._order, strict=True)]
-        self._run(pointers + [pointer(x, a) for x, a in zip(outputs, self._outputs, strict=True)])
+        """The same, into tensors that are there, in memory that no other tensor of the call has."""
+        given = self._given(inputs)
+        if len(outputs) != len(self._outputs):
+            names = " ".join(a.name for a in self._outputs)
+            refuse("build-arguments", None, takes=names, given=len(outputs))
+        every = (*self._order, *self._outputs)
+        lend, _ = _kind(given[0] if given else outputs[0])
+        lent = [lend(x, a) for x, a in zip((*given, *outputs), every, strict=True)]
+        pointers = [at for _, at in lent]
+        hold_apart(every, pointers)
+        self._run(pointers)
 
-    def _with_weights(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def _given(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Inputs and weights in the program's order."""
+        if len(inputs) != len(self._inputs):
+            names = " ".join(a.name for a in self._inputs)
+            refuse("build-arguments", None, takes=names, given=len(inputs))
+        if len(self._order) == len(self._inputs):
+            return inputs
         left = iter(inputs)
         out: list[Any] = []
         for argument in self._order:
@@ -109,12 +114,26 @@ def _loaded(built: Built, arguments: int) -> Any:
     return entry
 
 
-def _kind(example: Any) -> tuple[Callable[[Any, Argument], int], Callable[[Argument], Any]]:
+def hold_apart(arguments: Sequence[Argument], pointers: Sequence[int]) -> None:
+    """Refuses an output that shares memory with another tensor of its call."""
+    places = [(a, at, at + a.bytes) for a, at in zip(arguments, pointers, strict=True)]
+    for n, (a, at, end) in enumerate(places):
+        for b, there, last in places[:n] if a.role == "out" else ():
+            if at < last and there < end:
+                refuse("build-overlap", None, name=a.name, other=b.name, at=hex(at),
+                       there=hex(there), bytes=a.bytes, others=b.bytes)  # fmt: skip
+
+
+Lent = tuple[Any, int]
+"""What holds a tensor's memory while it is read, and its address."""
+
+
+def _kind(example: Any) -> tuple[Callable[[Any, Argument], Lent], Callable[[Argument], Any]]:
     """How the caller's tensors are read and made."""
     family = type(example).__module__.partition(".")[0]
     if family == "torch":
-        return _torch_pointer, _torch_empty
-    return _array_pointer, _array_empty
+        return _torch_memory, _torch_empty
+    return _array_memory, _array_empty
 
 
 # torch
@@ -132,20 +151,31 @@ def _torch_dtype(argument: Argument) -> Any:
     return found
 
 
-def _torch_pointer(x: Any, a: Argument) -> int:
+def _torch_memory(x: Any, a: Argument) -> Lent:
+    if not hasattr(x, "data_ptr"):
+        return _array_memory(x, a)
     try:
         if (
             x.dtype is _torch_dtype(a) and x.shape == a.shape and x.is_contiguous() and x.is_cpu
-            and not x.is_neg() and not x.is_conj() and x.data_ptr() % a.align == 0
+            and not x.is_neg() and not x.is_conj()
         ):  # fmt: skip
-            return x.data_ptr()
-    except AttributeError:
+            at = x.data_ptr()
+            if at % a.align == 0 and (at or not a.bytes):
+                return x, at
+    except (AttributeError, RuntimeError):  # what has no memory of its own
         pass
-    if not hasattr(x, "data_ptr"):
-        return _array_pointer(x, a)
-    found = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides {x.stride()}"
-    _refused(a, f"{found} on {x.device}{_address(x.data_ptr(), a)}")
-    raise AssertionError
+    _refused(a, _said(x, a))
+
+
+def _said(x: Any, a: Argument) -> str:
+    """A tensor in words, or what else was given."""
+    try:
+        negated = ", to be read negated" if x.is_neg() else ""
+        memory = _address(x.data_ptr(), a) if x.data_ptr() else ", without memory"
+        return (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} with strides "
+                f"{tuple(x.stride())} on {x.device}{negated}{memory}")  # fmt: skip
+    except (AttributeError, RuntimeError):
+        return f"a {type(x).__name__}"
 
 
 def _torch_empty(a: Argument) -> Any:
@@ -166,26 +196,36 @@ def _array_dtype(a: Argument) -> str:
     return NUMPY.get(a.dtype.name) or NUMPY_BY_ML_DTYPES.get(a.dtype.name, "")
 
 
-def _array_pointer(x: Any, a: Argument) -> int:
+def _array_memory(x: Any, a: Argument) -> Lent:
     if hasattr(x, "data_ptr"):
-        return _torch_pointer(x, a)
-    array = x if hasattr(x, "__array_interface__") else _by_dlpack(x, a)
+        return _torch_memory(x, a)
+    array = x if _is_array(x) else _by_dlpack(x, a)
     if hasattr(array, "data_ptr"):
-        return _torch_pointer(array, a)
+        return _torch_memory(array, a)
     if (
-        array.dtype.name == _array_dtype(a) and array.shape == a.shape
+        array.dtype.name == _array_dtype(a) and array.dtype.isnative and array.shape == a.shape
         and array.flags.c_contiguous and array.flags.aligned
         and (a.role != "out" or array.flags.writeable) and array.ctypes.data % a.align == 0
     ):  # fmt: skip
-        return array.ctypes.data
-    found = f"{array.dtype.name} {array.shape} with strides of {array.strides} bytes"
-    _refused(a, found + _address(array.ctypes.data, a))
-    raise AssertionError
+        return array, array.ctypes.data
+    order = "" if array.dtype.isnative else " of the other byte order"
+    found = f"{array.dtype.name}{order} {array.shape} with strides of {array.strides} bytes"
+    written = "" if array.flags.writeable or a.role != "out" else ", not to be written"
+    _refused(a, found + written + _address(array.ctypes.data, a))
+
+
+def _is_array(x: Any) -> bool:
+    """An array of numpy's that is no more than its memory (a masked one is)."""
+    if type(x).__module__.partition(".")[0] != "numpy" and not hasattr(x, "__array_interface__"):
+        return False
+    import numpy
+
+    return isinstance(x, numpy.ndarray) and not isinstance(x, numpy.ma.MaskedArray)
 
 
 def _by_dlpack(x: Any, a: Argument) -> Any:
     """A view of the caller's memory through DLPack."""
-    if not hasattr(x, "__dlpack__"):
+    if not hasattr(x, "__dlpack__") or type(x).__module__.partition(".")[0] == "numpy":
         _refused(a, f"a {type(x).__name__}")
     import numpy
 
@@ -197,8 +237,10 @@ def _by_dlpack(x: Any, a: Argument) -> Any:
         import torch
     except ImportError:
         _refused(a, f"a {type(x).__name__} that numpy cannot read")
-        raise AssertionError from None
-    return torch.from_dlpack(x)
+    try:
+        return torch.from_dlpack(x)
+    except (TypeError, RuntimeError, BufferError) as error:
+        _refused(a, f"a {type(x).__name__} that cannot be read: {error}")
 
 
 def _array_empty(a: Argument) -> Any:
@@ -228,5 +270,5 @@ def _address(pointer: int, a: Argument) -> str:
     return f", {pointer % a.align} bytes past one" if pointer % a.align else ""
 
 
-def _refused(a: Argument, found: str) -> None:
+def _refused(a: Argument, found: str) -> NoReturn:
     refuse("build-argument", None, name=a.name, wants=_wanted(a), found=found)

@@ -8,10 +8,12 @@ tensors and refuses; later ones go through ``direct``.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilefoundry.build import Built
+from tilefoundry.build.call import hold_apart
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, Where
@@ -67,10 +69,11 @@ class Compiled:
         self._image = built.library.read_bytes()
         self._functions: dict[int, Any] = {}
         """Arrays of the launches' functions by device."""
-        self._work: dict[tuple[int, int], Any] = {}
-        """Workspaces by device and stream."""
-        self._captured: dict[tuple[int, int], tuple[int, Any]] = {}
-        """By device and stream, the last capture and its graph's workspace."""
+        self._work: dict[tuple[int, int, int], Any] = {}
+        """Workspaces by device, stream and thread: launches of two threads may mix on a stream,
+        and what one kernel leaves there is for the next of the same call."""
+        self._captured: dict[tuple[int, int, int], tuple[int, Any]] = {}
+        """So too the last capture and its graph's workspace."""
         self._direct: Direct | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -127,6 +130,7 @@ class Compiled:
         tensors = (*given, *outs)
         device = _judged(tensors, self._order, self._types)
         pointers = [x.data_ptr() for x in tensors]
+        hold_apart(self._order, pointers)
         context = driver.primary(device)
         with driver.within(context):
             functions = self._loaded(device)
@@ -162,15 +166,15 @@ class Compiled:
         return self._functions[device]
 
     def _workspace(self, device: int, stream: int, capture: int | None) -> int:
-        """Device memory of a stream's launches; zeros at first, as counters in it begin. A graph
-        has its own, as it may be replayed beside the stream that it was captured on, and sets it
-        to zeros itself."""
+        """Device memory of this thread's launches on a stream; zeros at first, as counters in it
+        begin. A graph has its own, as it may be replayed beside the stream that it was captured
+        on, and sets it to zeros itself."""
         import torch
 
         def zeros() -> Any:
             return torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
 
-        size, where = self.built.source.workspace, (device, stream)
+        size, where = self.built.source.workspace, (device, stream, threading.get_ident())
         if not size:
             return 0
         if capture is None:

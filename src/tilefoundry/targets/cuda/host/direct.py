@@ -7,6 +7,8 @@ not carry DLPack's table of functions (before 2.10), every call goes the long wa
 from __future__ import annotations
 
 import ctypes
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,8 +21,10 @@ from tilefoundry.targets.cuda.emit.launches import LaunchPlan, Where
 from tilefoundry.targets.cuda.host import driver
 
 CODE = Path(__file__).parents[1] / "rt" / "tf_call.c"
-MOST, SLOTS = 16, 64
-"""Tensors of a call, and streams that are known at once."""
+MOST, SLOTS, STACK = 64, 64, 1 << 16
+"""Tensors of a call, streams that are known at once, bytes for the parameters of all launches."""
+MAJOR = 1
+"""DLPack's version, whose table this is."""
 KIND = 2
 """A CUDA device, by DLPack's number."""
 ELSEWHERE = -1
@@ -47,7 +51,8 @@ class CArgument(ctypes.Structure):
     """``Argument`` of the C code."""
 
     _fields_ = [("dims", ctypes.c_int64), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("type", ctypes.c_uint32), ("weight", ctypes.py_object)]  # fmt: skip
+                ("bytes", ctypes.c_uint64), ("type", ctypes.c_uint32),
+                ("weight", ctypes.py_object)]  # fmt: skip
 
 
 class CSlot(ctypes.Structure):
@@ -55,7 +60,7 @@ class CSlot(ctypes.Structure):
 
     _fields_ = [("stream", ctypes.c_void_p), ("context", ctypes.c_void_p),
                 ("functions", ctypes.POINTER(ctypes.c_void_p)), ("work", ctypes.c_void_p),
-                ("device", ctypes.c_int32)]  # fmt: skip
+                ("thread", ctypes.c_ulong), ("device", ctypes.c_int32)]  # fmt: skip
 
 
 class CCall(ctypes.Structure):
@@ -83,15 +88,17 @@ def library() -> Any | None:
 
 @cache
 def exchange() -> int | None:
-    """The address of torch's table of functions; None where it has none."""
+    """The address of torch's table of functions; None where it has none that we know."""
     import torch
 
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return get(capsule, b"dlpack_exchange_api")
+    kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    at = kind(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, b"dlpack_exchange_api")
+    functions = (ctypes.c_void_p * 7).from_address(at)
+    known = ctypes.c_uint32.from_address(at).value == MAJOR and functions[5] and functions[6]
+    return at if known else None
 
 
 @cache
@@ -154,11 +161,12 @@ class Direct:
         self.into: Callable[..., int] = function(at, kept, 1)
 
     def keep(self, device: int, stream: int, context: int, functions: Any, work: int) -> None:
-        """Calls on this stream may be made directly; ``functions``: an array of the launches'."""
+        """Calls on this stream, with a workspace those of this thread, may be made directly;
+        ``functions``: an array of the launches'."""
         c = self._call
         if c.used == SLOTS:
             c.used = 0
-        c.slots[c.used] = CSlot(stream, context, functions, work, device)
+        c.slots[c.used] = CSlot(stream, context, functions, work, threading.get_ident(), device)
         c.used += 1
         self._functions[device] = functions
 
@@ -188,7 +196,7 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _argument(a: Argument, dtype: Any) -> tuple[CArgument, Any]:
     extents = (ctypes.c_int64 * max(1, len(a.shape)))(*a.shape)
-    row = CArgument(len(a.shape), extents, code_of(dtype) or 0)
+    row = CArgument(len(a.shape), extents, a.bytes, code_of(dtype) or 0)
     if a.role == "weight":
         row.weight = a.name
     return row, extents
@@ -216,7 +224,13 @@ def direct(
     arguments: Sequence[Argument], types: Sequence[Any], plans: Sequence[LaunchPlan],
     order: Sequence[int], maps: Sequence[Sequence[int]], works: bool,
 ) -> Direct | None:  # fmt: skip
-    """None where a call has too many tensors, or what it takes is not there."""
+    """None where a call has too many tensors or launches, what it takes is not there, or threads
+    share what C takes for its own (Python without the global lock)."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    largest = max(8 * len(p.pointers) + driver.MAP_BYTES * len(p.maps) for p in plans)
+    if 2 * largest * len(plans) > STACK:
+        return None
     table = exchange()
     lib = library() if table is not None else None
     if lib is None or table is None or not 0 < len(arguments) <= MOST:

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST = 16, SLOTS = 64, ALIGN = 16, MAP = 128, MAP_ALIGN = 64, ELSEWHERE = -1 };
+enum { MOST = 64, SLOTS = 64, ALIGN = 16, MAP = 128, MAP_ALIGN = 64, ELSEWHERE = -1 };
 enum { FASTCALL = 0x80 };
 
 typedef void Object;
@@ -24,6 +24,7 @@ extern void *PyCapsule_GetPointer(Object *, const char *), *PyCapsule_GetContext
 extern void Py_IncRef(Object *), Py_DecRef(Object *), PyErr_Clear(void);
 extern void *PyEval_SaveThread(void);
 extern void PyEval_RestoreThread(void *state);
+extern unsigned long PyThread_get_thread_ident(void);
 
 // DLTensor
 typedef struct {
@@ -63,16 +64,19 @@ typedef struct {
     char **address;     // what each map was last encoded for
 } Launch;
 
-// What a call needs of a stream of a device
+// What a call needs of a stream of a device. A workspace is a thread's own: launches of two threads
+// may mix on a stream, and what one kernel leaves there is for the next of the same call.
 typedef struct {
     void *stream, *context, *const *functions;
     char *work;
+    unsigned long thread;
     int32_t device;
 } Slot;
 
 typedef struct {
     int64_t dims;
     const int64_t *shape;
+    uint64_t bytes;
     uint32_t type;  // code, bits and lanes
     Object *weight;  // its name; 0 of an input or an output
 } Argument;
@@ -125,8 +129,18 @@ static char *address(const Call *c, int n, Object *object, int32_t *device, int 
 }
 
 static const Slot *slot(const Call *c, int32_t device, void *stream) {
-    for (int n = 0; n < c->used; n++)
-        if (c->slots[n].stream == stream && c->slots[n].device == device) return &c->slots[n];
+    const unsigned long thread = c->works ? PyThread_get_thread_ident() : 0;
+    for (int n = 0; n < c->used; n++) {
+        const Slot *s = &c->slots[n];
+        if (s->stream == stream && s->device == device && (!c->works || s->thread == thread)) return s;
+    }
+    return 0;
+}
+
+// Whether output ``n`` shares memory with a tensor before it.
+static int shares(const Call *c, int n, char *const *at) {
+    for (int m = 0; m < n; m++)
+        if (at[n] < at[m] + c->arguments[m].bytes && at[m] < at[n] + c->arguments[n].bytes) return 1;
     return 0;
 }
 
@@ -163,13 +177,13 @@ static int launched(Call *c, Slot s, char *const *at) {
         status = parameters(c, &c->launch_of[n], at, s.work, blocks + size * n, places[n]);
     if (status || c->current(&before)) return ELSEWHERE;
     void *state = PyEval_SaveThread();
-    if (before != s.context) status = c->push(s.context);
+    const int pushed = before != s.context && !(status = c->push(s.context));
     for (int n = 0; n < c->launches && !status; n++) {
         Config config = c->launch_of[n].config;
         config.stream = s.stream;
         status = c->launch(&config, s.functions[n], places[n], 0);
     }
-    if (before != s.context) c->pop(&before);
+    if (pushed) c->pop(&before);
     PyEval_RestoreThread(state);
     return status;
 }
@@ -196,6 +210,7 @@ static int called(Call *c, Object *weights, Object *outs, Object *const *given, 
         for (int n = c->inputs; n < all; n++) {
             held[n] = PySequence_GetItem(outs, n - c->inputs);
             if (!held[n] || !(at[n] = address(c, n, held[n], &device, 0))) return ELSEWHERE;
+            if (shares(c, n, at)) return ELSEWHERE;
         }
     }
     if (device < 0 || c->exchange->stream(c->kind, device, &stream)) return ELSEWHERE;

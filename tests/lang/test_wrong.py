@@ -158,9 +158,61 @@ def test_const_unknown(good):
     with pytest.raises(diag.Refusal) as caught:
         load_source(good, None, {"K": 3})
     (found,) = caught.value.diags
-    assert (found.code, found.exit, str(found.span)) == ("const-unknown", 1, "good.py:1")
-    assert found.says == "the file defines no constant K to override"
-    assert found.expected == "one of N M"
+    assert (found.code, found.exit, found.span) == ("const-unknown", 1, None)
+    assert found.says == "--const K=3: good.py defines no constant K"
+    assert found.expected == "one of its constants: N=8, M=4"
+    assert "choose one of them" in found.fix
+
+
+def test_const_misspelt(good):
+    Path("long.py").write_text("BLOCK_M = 8\n" + Path(good).read_text())
+    with pytest.raises(diag.Refusal) as caught:
+        load_source("long.py", None, {"BLOK_M": 3})
+    assert caught.value.diags[0].fix == "--const BLOCK_M=3"
+
+
+ONE = """
+@module(entry="f")
+class A:
+    @func
+    def f(x: Tensor[(4,), "f32"]):
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, bound",
+    [
+        ("4", 8, 8),
+        ("4", "abc", None),
+        ("4", 2.5, None),
+        ("4", True, None),
+        ("1e-5", 1, 1.0),
+        ("1e-5", 0.5, 0.5),
+        ("1e-5", "f16", None),
+        ('"f32"', "f16", "f16"),
+        ('"f32"', 16, None),
+        ("True", False, False),
+        ("True", 1, None),
+        ("None", 3, 3),
+        ("(4, 8)", 3, None),
+        ("DimVar('n', 1, 8)", 3, None),
+    ],
+)
+def test_const_of_another_type(old, new, bound, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    head = "from tilefoundry.dsl import *\n"
+    Path("one.py").write_text(f"{head}V, W = {old}, 3\n\n{ONE}")
+    if bound is not None:
+        value = load_source("one.py", None, {"V": new}).python.V
+        assert (value, type(value)) == (bound, type(bound))
+        return
+    with pytest.raises(diag.Refusal) as caught:
+        load_source("one.py", None, {"V": new})
+    (found,) = caught.value.diags
+    assert (found.code, found.exit, str(found.span)) == ("const-type", 1, "one.py:2")
+    assert found.says.startswith(f"--const V={new} ")
+    assert found.expected.endswith(f"constants are V={old}, W=3")
 
 
 @pytest.mark.parametrize(

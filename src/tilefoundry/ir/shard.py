@@ -7,10 +7,11 @@ tuple form, ``(8 @ cta.row, 16)``, build the same value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, Expr, bounds, product
@@ -139,30 +140,73 @@ class ShardLayout:
                 held = held * self.modes[at]
                 at += 1
             if held != extent:
-                refuse(
-                    "layout-shape",
-                    span,
-                    layout=self.text(),
-                    shape=shape_text(shape),
-                    axis=dim,
-                    extent=extent,
-                    reached=held,
-                )
+                self._misses(shape, dim, start, span)
             out.append(range(start, at))
         while at < len(self.modes) and self.modes[at] == 1 and out:
             out[-1] = range(out[-1].start, at + 1)
             at += 1
         if at != len(self.modes):
+            surplus = " ".join(str(m) for m in self.modes[at:])
+            whole, made = product(shape), product(self.modes)
             refuse(
                 "layout-shape",
                 span,
                 layout=self.text(),
                 shape=shape_text(shape),
-                axis=len(shape),
-                extent=product(shape),
-                reached=product(self.modes),
+                needs=f"modes whose product is the {whole} elements of the shape",
+                found=f"{made}, as {surplus} follows when every axis is complete",
+                fix=f"leave out {surplus}",
             )
         return tuple(out)
+
+    def _misses(self, shape: tuple[Dim, ...], dim: int, start: int, span: Span | None) -> NoReturn:
+        """Refuse for the modes from ``start`` on, which do not reach the extent of ``dim``."""
+        extent = shape[dim]
+        group = self._meant(shape, dim, start)
+        extents = [product(self.modes[m] for m in top) for top in group]
+        held = product(extents)
+        fix = f"give axis {dim} modes that multiply to {extent}"
+        if not group:
+            fix = f"add a mode of extent {extent} for axis {dim}"
+        elif isinstance(extent, int) and isinstance(held, int) and held > 0:
+            inner = held // int(bounds(extents[0])[0])
+            step = inner * math.prod(a.extent for m in group[0] if (a := self.axes[m]) is not None)
+            below, above = extent // step * step, -(-extent // step) * step
+            fix = f"write {extent // inner} in place of {extents[0]}"
+            if extent % step:
+                nearest = f"{below} and {above} are" if below else f"{above} is"
+                fix = f"choose an extent that is a multiple of {step}, as {nearest}, or other modes"
+        several = f"{' x '.join(map(str, extents))} = {held}"
+        refuse(
+            "layout-shape",
+            span,
+            layout=self.text(),
+            shape=shape_text(shape),
+            needs=f"modes whose product is extent {extent} of axis {dim}",
+            found=several if len(group) > 1 else str(held) if group else "no mode left for it",
+            fix=fix,
+        )
+
+    def _meant(self, shape: tuple[Dim, ...], dim: int, start: int) -> tuple[tuple[int, ...], ...]:
+        """The modes that an author meant for axis ``dim``, grouped as written: its own nested
+        entry's, else as many as do not pass its extent."""
+        tops: list[tuple[int, ...]] = []
+        at = 0
+        for top in self.shape:
+            size = len(flat(top))
+            tops.append(tuple(range(at, at + size)))
+            at += size
+        if len(tops) == len(shape):
+            top = tops[dim]
+            whole = len(top) == 1 or any(self.axes[m] is not None for m in top)
+            return (top,) if whole else tuple((m,) for m in top)
+        group = [top for top in tops if start in top][:1]
+        for top in (t for t in tops if t[0] > start and t not in group):
+            held = product(self.modes[m] for t in (*group, top) for m in t)
+            if not bounds(held - shape[dim])[1] <= 0:
+                break
+            group.append(top)
+        return tuple(group)
 
     def digits(self, shape: tuple[Dim, ...]) -> tuple[Digit, ...]:
         """Each split as arithmetic on the logical axes of ``shape``."""

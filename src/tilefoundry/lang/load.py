@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import types
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from tilefoundry.diag import Refusal, Span, refuse
 from tilefoundry.ir.program import Module
+from tilefoundry.lang.constants import GIVEN, giver, overridden
 from tilefoundry.lang.decl import ModuleDecl, declaration, is_module
 from tilefoundry.lang.parse import parse_module
 from tilefoundry.lang.source import SourceFile, read_source, remember
@@ -77,6 +77,8 @@ def execute(
     _executed.append(name)
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
+    if consts:
+        vars(python)[GIVEN] = giver(file, consts)
     try:
         with redirect_stdout(sys.stderr):
             exec(code, vars(python))
@@ -88,6 +90,7 @@ def execute(
     except BaseException as error:  # the author's own code: any failure is theirs
         refuse("source-failed", _where(path, error), why=f"{type(error).__name__}: {error}")
     finally:
+        vars(python).pop(GIVEN, None)
         with suppress(ValueError):  # the file may have changed the path itself
             sys.path.remove(folder)
     return python, file.text
@@ -108,7 +111,7 @@ def _where(path: str, error: BaseException) -> Span:
 
 def _compiled(file: SourceFile, consts: Mapping[str, object]) -> types.CodeType:
     """The file's code; from its text, which may nest deeper than a tree can be converted."""
-    tree = _override(file, consts)
+    tree = overridden(file, consts) if consts else file.tree
     try:
         return compile(tree if consts else file.text, file.path, "exec", dont_inherit=True)
     except SyntaxError as error:  # what only the compiler sees, such as a stray return
@@ -116,44 +119,6 @@ def _compiled(file: SourceFile, consts: Mapping[str, object]) -> types.CodeType:
         refuse("source-syntax", span, why=error.msg)
     except (RecursionError, MemoryError):
         refuse("source-syntax", Span(file.path, 1), why="it nests too deeply")
-
-
-def _override(file: SourceFile, consts: Mapping[str, object]) -> ast.Module:
-    """The tree with each overridden constant re-bound right after its definition."""
-    if not consts:
-        return file.tree
-    body: list[ast.stmt] = []
-    found: set[str] = set()
-    for stmt in file.tree.body:
-        body.append(stmt)
-        if not isinstance(stmt, (ast.Assign, ast.AnnAssign)):
-            continue
-        targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
-        for target in targets:
-            for node in ast.walk(target):
-                if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
-                    continue
-                if node.id in consts:
-                    found.add(node.id)
-                    again = ast.Assign(
-                        [ast.Name(node.id, ast.Store())],
-                        ast.Constant(consts[node.id]),  # type: ignore[arg-type]
-                    )
-                    body.append(ast.copy_location(ast.fix_missing_locations(again), stmt))
-    for name in consts:
-        if name not in found:
-            refuse("const-unknown", Span(file.path, 1), name=name, known=_constants(file.tree))
-    tree = ast.Module(body, file.tree.type_ignores)
-    return ast.fix_missing_locations(tree)
-
-
-def _constants(tree: ast.Module) -> str:
-    names: list[str] = []
-    for stmt in tree.body:
-        if isinstance(stmt, (ast.Assign, ast.AnnAssign)):
-            stored = [n for n in ast.walk(stmt) if isinstance(n, ast.Name)]
-            names += [n.id for n in stored if isinstance(n.ctx, ast.Store)]
-    return " ".join(dict.fromkeys(names)) or "none"
 
 
 def _twin_of(cls: type) -> type | None:

@@ -15,6 +15,7 @@ from tilefoundry.ir.node import PARAM, Node, Return
 from tilefoundry.ir.program import Func, Module, Variant
 from tilefoundry.ir.types import TensorType, TupleType, Type
 from tilefoundry.lang.build import Builder, freeze
+from tilefoundry.lang.constants import with_constants
 from tilefoundry.lang.decl import FuncDecl, ModuleDecl, ModuleList, RangePattern, declaration
 from tilefoundry.lang.express import evaluate
 from tilefoundry.lang.forms import ConstTensor, Tensor
@@ -110,9 +111,12 @@ class ModuleParser:
         if node is None:
             refuse("source-changed", decl.span, name=decl.name)
         frame = self._frame(decl, file)
-        params, weights = self._params(frame, node, decl)
-        returns = run(frame, node.body)
-        stated = self._stated(frame, node, decl)
+        try:
+            params, weights = self._params(frame, node, decl)
+            returns = run(frame, node.body)
+            stated = self._stated(frame, node, decl)
+        except Refusal as refusal:
+            raise with_constants(refusal, {**frame.outside, **frame.names}) from None
         span = span_of(file.path, node)
         if decl.variants and returns is None:
             if stated is None:

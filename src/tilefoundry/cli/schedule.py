@@ -15,6 +15,7 @@ from tilefoundry.cli.source import (
     out_argument,
     source_argument,
 )
+from tilefoundry.diag import refuse
 
 
 @click.group(
@@ -36,25 +37,35 @@ def command() -> None:
     "facts",
     epilog=epilog(
         (
+            "tilefoundry schedule facts",
             "tilefoundry schedule facts --target nvidia.h200_sxm",
             "tilefoundry schedule facts T.cuda.sm90.Wgmma --target nvidia.h200_sxm wgmma.txt",
         ),
     ),
 )
 @click.argument("instruction", required=False)
-@click.option("--target", "target_id", required=True, metavar="ID", help="A known target.")
+@click.option("--target", "target_id", metavar="ID", help="A known target; needed where several "
+              "have the instruction.")  # fmt: skip
 @out_argument()
 @json_option
-def facts(instruction: str | None, target_id: str, out: str | None, as_json: bool) -> None:
+def facts(instruction: str | None, target_id: str | None, out: str | None, as_json: bool) -> None:
     """The whole contract of an instruction on a target: execution mesh, parameters with
     their domains, operands with their arrangements, completion.
 
-    Without INSTRUCTION: the instructions that have a contract on the target.
+    Without INSTRUCTION: the instructions that have a contract on the target. Without either:
+    every instruction with the targets that have it.
     """
     from tilefoundry.targets.contract.registry import contracts, find_contract
     from tilefoundry.targets.contract.render import facts_record, facts_text
     from tilefoundry.targets.load import load_target
 
+    if target_id is None:
+        holders = _holders()
+        if instruction is None:
+            lines = [f"{name}  {' '.join(ids)}" for name, ids in holders.items()]
+            emit({"instructions": holders}, "\n".join(lines), as_json, out)
+            return
+        target_id = _only_holder(f"T.{instruction.removeprefix('T.')}", holders)
     target = load_target(target_id)
     if instruction is None:
         found = contracts(target)
@@ -65,6 +76,33 @@ def facts(instruction: str | None, target_id: str, out: str | None, as_json: boo
     level = target.levels[-1]
     record = facts_record(contract, target.id, level)
     emit(record, facts_text(contract, target.id, level), as_json, out)
+
+
+def _holders() -> dict[str, list[str]]:
+    """Every instruction with the ids of the shipped devices that have it."""
+    from tilefoundry.targets import Device
+    from tilefoundry.targets.contract.registry import contracts
+    from tilefoundry.targets.load import documents, load_document, load_target
+
+    out: dict[str, list[str]] = {}
+    for found in documents():
+        if found.place == "shipped" and isinstance(load_document(found.id), Device):
+            for contract in contracts(load_target(found.id)):
+                out.setdefault(f"T.{contract.path}", []).append(found.id)
+    return dict(sorted(out.items()))
+
+
+def _only_holder(name: str, holders: dict[str, list[str]]) -> str:
+    """The one target that has an instruction; refuses where several or none do."""
+    import difflib
+
+    ids = holders.get(name, [])
+    if not ids:
+        near = difflib.get_close_matches(name, holders, 1, 0.0)[0]
+        refuse("facts-unknown", None, name=name, near=near)
+    if len(ids) > 1:
+        refuse("facts-target", None, name=name, ids=" ".join(ids), first=ids[0])
+    return ids[0]
 
 
 @command.command(

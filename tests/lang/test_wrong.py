@@ -216,16 +216,25 @@ def test_const_of_another_type(old, new, bound, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, content, why",
+    "name, content, why, fix",
     [
-        ("none.py", None, "there is no such file"),
-        ("folder.py", ..., "Is a directory"),
-        ("latin.py", "# é\n".encode("latin-1"), "it is not UTF-8 text"),
-        ("nul\0.py", None, "embedded null byte"),
+        ("smal.py", None, "there is no such file", "the nearest is small.py"),
+        ("other.py", None, "there is no such file", "Python files in {here}: good.py small.py"),
+        ("no/such.py", None, "there is no such file", "create the folder no, or correct the path"),
+        ("folder.py", ..., "it is a folder", "name a file"),
+        ("small.py/in.py", None, "small.py is a file, not a folder", "name small.py"),
+        (
+            "latin.py",
+            "x = 1\n# é\n".encode("latin-1"),
+            "byte 0xe9 on line 2 is not UTF-8",
+            "save the file as UTF-8, or correct line 2",
+        ),
+        ("nul\0.py", None, "embedded null byte", "write the path without it"),
+        ("l" * 300 + ".py", None, "file name too long", "name another file"),
     ],
 )
-def test_unreadable(name, content, why, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_unreadable(good, name, content, why, fix):
+    Path("small.py").write_text("x = 1\n")
     if content is ...:
         Path(name).mkdir()
     elif content is not None:
@@ -235,3 +244,16 @@ def test_unreadable(name, content, why, tmp_path, monkeypatch):
     (found,) = caught.value.diags
     assert (found.code, found.exit) == ("source-unreadable", diag.ENVIRONMENT)
     assert found.says == f"{name} cannot be read: {why}"
+    assert fix.format(here=Path.cwd()) in found.fix
+
+
+def test_unreadable_by_this_user(good, monkeypatch):
+    def denied(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", denied)  # root may read everything
+    with pytest.raises(diag.Refusal) as caught:
+        load_source(good, None, {})
+    (found,) = caught.value.diags
+    assert found.says == "good.py cannot be read: this user may not read it"
+    assert found.fix.startswith("chmod +r good.py")

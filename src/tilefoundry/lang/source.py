@@ -73,16 +73,50 @@ def read_source(path: str) -> SourceFile:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the name
-        refuse("source-unreadable", None, file=path, why=_reason(error))
+        why, fix = _unreadable(path, error)
+        refuse("source-unreadable", None, file=path, why=why, fix=fix)
     return remember(path, text)
 
 
-def _reason(error: Exception) -> str:
+def _unreadable(path: str, error: Exception) -> tuple[str, str]:
+    """Why a file cannot be read, and what to do about that."""
     if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8 text"
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return (f"byte {error.object[error.start]:#04x} on line {line} is not UTF-8",
+                f"save the file as UTF-8, or correct line {line}")  # fmt: skip
     if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    return getattr(error, "strerror", None) or str(error)
+        return "there is no such file", _absent(Path(path))
+    if isinstance(error, IsADirectoryError):
+        inside = sorted(p.name for p in Path(path).glob("*.py"))
+        one = f"one of its files, as {Path(path) / inside[0]}" if inside else "a file"
+        return "it is a folder", f"name {one}"
+    if isinstance(error, NotADirectoryError):
+        part = next(p for p in Path(path).parents if p.is_file())
+        return f"{part} is a file, not a folder", f"name {part}, or a folder in its place"
+    if isinstance(error, PermissionError):
+        return "this user may not read it", f"chmod +r {path}, or its folder's +x, or another user"
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower(), "name another file, or put this one right"
+    return str(error), "write the path without it"
+
+
+def _absent(path: Path) -> str:
+    """What to do about a file that is not there."""
+    import difflib
+
+    folder = path.parent
+    if not folder.is_dir():
+        return f"create the folder {folder}, or correct the path (from {Path.cwd()})"
+    known = sorted(p.name for p in folder.glob("*.py"))
+    near = difflib.get_close_matches(path.name, known, 1)
+    if near:
+        return f"the nearest is {folder / near[0]}"
+    here = " ".join(known[:MOST_LISTED]) or "none"
+    return f"correct the path, or write the file; Python files in {folder.absolute()}: {here}"
+
+
+MOST_LISTED = 8
+"""Files of a folder that a refusal names."""
 
 
 def span_of(file: str, node: ast.AST) -> Span:

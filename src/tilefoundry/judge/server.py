@@ -44,6 +44,8 @@ class Server:
         self.control, theirs = socket.socketpair()
         self._pids: list[int] = []
         self._asked = 0
+        self._bare: int | None = None
+        """How many children are forked before torch is imported; None: it was not asked for."""
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-B", "-u", "-c", BEGIN, _home(), str(theirs.fileno()),
@@ -60,6 +62,7 @@ class Server:
     def load(self, numpy: bool = True) -> None:
         """Have torch imported before the next child is forked; without numpy where children may
         not compute with it."""
+        self._bare = self._asked
         self._send({"do": "import", "numpy": numpy})
 
     def start(self, jail: Mapping[str, Any], descriptors: Sequence[int]) -> int:
@@ -79,6 +82,18 @@ class Server:
     def kill(self, number: int) -> None:
         """End a supervisor that does not end by itself."""
         self._send({"do": "kill", "pid": self.pid(number)})
+
+    def abandon(self) -> None:
+        """End it at once where it is not done with importing torch: nobody waits for what would
+        be forked after that, and what was forked before ends by itself, as it was told."""
+        if self._bare is None or self.process.returncode is not None:
+            return
+        self.control.settimeout(0)
+        with contextlib.suppress(OSError):
+            while (message := receive(self.control)) is not None:
+                self._pids.append(int(message["pid"]))
+        if len(self._pids) <= self._bare:
+            self.process.kill()
 
     def close(self) -> None:
         """End it; its children must have been told to end before."""

@@ -49,6 +49,8 @@ class Session:
         self.later.close()
         for child in self.children:
             child.end()
+        for server in {child.server for child in self.children}:
+            server.abandon()
         for child in self.children:
             child.close()
 

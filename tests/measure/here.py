@@ -2,6 +2,8 @@
 
 import json
 
+import numpy
+
 from tilefoundry.judge.child import Program
 from tilefoundry.judge.measure.clock import Reading
 from tilefoundry.judge.measure.player import Player
@@ -35,6 +37,7 @@ class Child:
         what, request = self.pending
         if what == "pin":
             self.program._reader = Reader("cpu")
+            self.program._xor = numpy.bitwise_xor
         if what in ("pin", "witness"):
             return {}
         answer = json.loads(json.dumps(getattr(self.program, what)(**request)))

@@ -40,6 +40,8 @@ class Device:
         if what == "pin":
             return {"l2": self.l2}
         if what == "stage":
+            assert [row[0] for row in request["renewed"]] == [0]
+        if what == "stage":
             self.sets = request["sets"]
         if what == "results":
             self.now += self.late * len(request["calls"])
@@ -71,7 +73,7 @@ def timed(tmp_path):
         )  # fmt: skip
         values = np.arange(float(elements))
         given = {"x": RawTensor.from_values(DTYPES["f32"], values.shape, values)}
-        made.fresh, made.results = Fresh(given, [1], True), elements * 4
+        made.fresh, made.results = Fresh([given], [1], True), elements * 4
         made.stage(given, (), 1 << 30)
         return made
 
@@ -112,7 +114,7 @@ def test_sets_go_by_the_cache_and_repeat_none(timed):
     """16 KiB elements of 4 bytes: a set is 64 KiB, 128 with its results; the cache has 1 MiB."""
     device = Device(1e-3)
     made = timed(device)
-    assert device.sets * (1 << 16) >= 3 << 20  # inputs of all sets: thrice the cache
+    assert device.sets == 256  # calls of a batch
     assert made.near == 4  # half of the cache
     cold = [r["sets"] for what, r in device.log if what == "timed_device" and len(r["sets"]) > 4]
     in_order = [k for sets in cold for k in sets]
@@ -120,7 +122,8 @@ def test_sets_go_by_the_cache_and_repeat_none(timed):
     for what, request in device.log:
         if what == "timed_device":
             assert len(set(request["sets"])) == len(request["sets"]) == len(request["changes"])
-            assert all(data for _, _, data in request["changes"])
+            assert all([n for n, _, _ in rows] == [0] for rows in request["changes"])
+            assert request.get("cold", False) == (len(request["sets"]) > 4)
 
 
 TWIN = """
@@ -156,10 +159,13 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
     program.prepare({}, "cpu")
     log = []
 
-    def timed(on, held, changes, run):
-        log.append((on, held))
-        for address, data in changes:
-            ctypes.memmove(address, data, len(data))
+    def timed(on, held, run, renewed, cold):
+        log.append((on, held, cold))
+        for to, base, mask, count, item, period in renewed:
+            bits, flips = ((ctypes.c_uint32 * n).from_address(at)
+                           for n, at in ((count, base), (period, mask)))  # fmt: skip
+            made = np.array(bits) ^ np.resize(np.array(flips), count)
+            ctypes.memmove(to, made.astype(np.uint32).tobytes(), count * item)
         run()
         return {"ns": 1, "wall": 2, "host": 1, "starved": False}
 
@@ -170,12 +176,20 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
         path.write_bytes(tensor.view)
         places.append(place(str(path), 0, "f32", (8,)))
     program._reader = Reader("cpu")
-    program.stage(places, 3, own=[0, 1], restored=[])
-    fresh = Fresh(given, [5], True)
+    fresh = Fresh([given], [5], True)
+    renewed = []
+    for n, base in fresh.bases.items():
+        rows = []
+        for which, bits in (("base", base), ("mask", fresh.masks[n])):
+            path = tmp_path / f"{n}.{which}"
+            path.write_bytes(bits.tobytes())
+            rows.append(place(str(path), 0, "i32", bits.shape))
+        renewed.append([n, *rows])
+    program.stage(places, 3, own=[0, 1], restored=[], renewed=renewed)
     for sets in ([0, 1, 2], [2, 0]):
         program.release()
-        answer = program.timed_device(1000, sets, fresh.changes(sets))
-        assert answer["ns"] == 1 and log[-1] == (7, 1000)
+        answer = program.timed_device(1000, sets, fresh.changes(len(sets)), True)
+        assert answer["ns"] == 1 and log[-1] == (7, 1000, True)
         kept = list(program._results_kept)
         out = tmp_path / "out"
         out.write_bytes(b"")
@@ -193,27 +207,15 @@ def test_each_call_of_a_batch_has_its_own_set_and_its_result_is_there(tmp_path, 
 
 
 def test_sets_take_what_memory_there_is():
-    """A set is 64 MiB; of 4 KiB a cache of 1 MiB has half of 256."""
+    """Inputs and results of 32 MiB each, and 64 MiB from which inputs are renewed."""
     each, cache = 32 << 20, 50 << 20
     assert sets_of(each, each, cache, 24 << 30) == (256, 1)
-    assert sets_of(each, each, cache, 4 << 30) == (64, 1)
-    assert sets_of(each, each, cache, 128 << 20) == (2, 1)
-    assert sets_of(4096, 0, 1 << 20, 1 << 30) == (768, 128)
+    assert sets_of(each, each, cache, 4 << 30) == (63, 1)
+    assert sets_of(each, each, cache, 128 << 20) == (1, 1)
+    assert sets_of(4096, 0, 1 << 20, 1 << 30) == (256, 128)
     with pytest.raises(Refusal) as caught:
         sets_of(each, each, cache, 127 << 20)
     assert caught.value.diags[0].code == "measure-memory"
-
-
-def test_sets_that_lie_in_the_cache_are_told():
-    found = SimpleNamespace(low=1.0, high=1.0, median=1.0)
-
-    def noise(caches):
-        clocks = {"cold": {"caches": caches}, "warm": {"caches": caches}}
-        side = SimpleNamespace(who="candidate", data={d: found for d in clocks}, clocks=clocks)
-        return Report.noise(SimpleNamespace(floors=clocks, sides=[side], ratio={}))
-
-    assert "may lie in a cache" in noise(0.5)["cold"] and "warm" not in noise(0.5)
-    assert noise(3.0) == {}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ from tilefoundry.judge.stated import PARAMETERS
               help="What to compare with: torch, torch.compile, cublas, numpy, an expression of "
                    "one over the parameters (torch: EXPRESSION), or another SOURCE.")  # fmt: skip
 @click.option("--inputs", default="random", show_default=True, metavar="random|files:A,B",
-              help="Where inputs are from; before each call one element changes.")  # fmt: skip
+              help="Where inputs are from; before each call all floats change.")  # fmt: skip
 @click.option("--weights", metavar="random|ckpt:DIR", help="Where weights are from.")
 @kept("--out", "OUTPUT", "The output that the next --fn judge, as for check. Without any, every "
                          "output must equal the reference's.")  # fmt: skip

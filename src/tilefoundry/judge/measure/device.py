@@ -29,9 +29,6 @@ MOST_SETS, SETS_BYTES = 256, 24 << 30
 SPARE = 3 / 4
 """Part of a device's free memory that all processes may take together, but for what a program
 needs beside its inputs and results."""
-MOST_BEYOND = 1 << 16
-BEYOND = 3
-"""Times the device's second cache that go by before a set is used again: data is cold then."""
 LEAST_HELD, MOST_HELD = 1e-3, 50e-3
 """Seconds for which the device is held while calls are queued."""
 COLD_TRIES = 4
@@ -62,14 +59,15 @@ class Told:
 
 
 def sets_of(given: int, results: int, cache: int, memory: int) -> tuple[int, int]:
-    """Sets that are held of inputs of ``given`` bytes, with their results in ``memory`` bytes,
-    and how many of them lie in half of a cache; refuses memory that holds no two."""
+    """Sets that are held of inputs of ``given`` bytes, with their results and with what inputs
+    are renewed from in ``memory`` bytes, and how many of them lie in half of a cache; refuses
+    memory that holds none."""
     each = max(1, given + results)
-    fits = memory // each
-    if fits < 2:
-        refuse("measure-memory", None, each=bytes_text(each), memory=bytes_text(memory))
-    wanted = max(MOST_SETS, -(-BEYOND * cache // max(1, given)))
-    return min(wanted, fits, MOST_BEYOND), max(1, min(MOST_SETS, cache // 2 // each))
+    needs = 2 * given + each
+    if needs > memory:
+        refuse("measure-memory", None, needs=bytes_text(needs), memory=bytes_text(memory))
+    fits = (memory - 2 * given) // each
+    return min(MOST_SETS, fits), max(1, min(MOST_SETS, fits, cache // 2 // each))
 
 
 class DevicePlayer(Player):
@@ -86,8 +84,6 @@ class DevicePlayer(Player):
         self.near = 1
         self.next = 0
         self.empty = 0.0
-        self.beyond = 0.0
-        """Times the second cache that all sets' inputs are."""
         super().__init__(who, child, [], threads, clock)
 
     def _held(
@@ -112,13 +108,13 @@ class DevicePlayer(Player):
         return int(found * SPARE) // count
 
     def stage(self, inputs: Mapping[str, RawTensor], written: Collection[str], memory: int) -> None:
-        """Sets of inputs: enough to go by the second cache, and as many as lie in half of it."""
+        """Sets of inputs: one for each call of a batch, and as many as lie in half of the second
+        cache."""
         cache = self.l2 if isinstance(self.l2, int) and self.l2 > 0 else 64 << 20
         given = sum(t.nbytes for t in inputs.values())
-        self.restored = [n for n, name in enumerate(inputs) if name in written]
         self.sets, self.near = sets_of(given, self.results, cache, min(memory, SETS_BYTES))
-        self.beyond = self.sets * given / cache
-        self._stage(inputs, list(range(len(inputs))))
+        wrote = [n for n, name in enumerate(inputs) if name in written]
+        self._stage(inputs, list(range(len(inputs))), wrote)
 
     def batch(self, calls: int, data: str) -> Batch:
         """One call on each of ``calls`` sets; each call's time is the mean of the batch."""
@@ -128,11 +124,12 @@ class DevicePlayer(Player):
         else:
             sets = [(self.next + n) % self.sets for n in range(min(calls, self.sets))]
             self.next = (sets[-1] + 1) % self.sets
-        changes = self.fresh.changes(sets)
+        changes = self.fresh.changes(len(sets))
         self.child.ask("release", "giving up its results")
         self._restore(sets)
         doing = f"timing {self.runner.signature.func}"
-        taken, told, answer = self._held("timed_device", doing, sets=sets, changes=changes)
+        taken, told, answer = self._held("timed_device", doing, sets=sets, changes=changes,
+                                         cold=data == "cold")  # fmt: skip
         self.runner.hold_form(answer, list(self.fresh.types))
         made = Batch((told.device / len(sets),) * len(sets), taken)
         self.batches[data].append(made)
@@ -194,7 +191,7 @@ class DevicePlayer(Player):
         return self._held("timed_device", "timing nothing", sets=[], changes=[])[1].device
 
     def time_cold(self) -> None:
-        """Calls on data that no cache holds: the sets go round."""
+        """Calls on data that no cache holds: other data went through before."""
         self.cold.append(self.batch(self.calls, "cold").times[0])
 
     def busy(self, data: str) -> list[float]:
@@ -209,7 +206,7 @@ class DevicePlayer(Player):
     def clocks(self, data: str) -> dict[str, object]:
         """The three clocks over the same batches: medians in seconds a batch; how many of the
         batches the device ran out of queued calls in; what the events themselves take; the sets
-        that were held, and how many times the second cache their inputs are."""
+        that were held."""
         told = self.told[data]
         usual = self.cost[data].wall.usual
         return {
@@ -218,7 +215,6 @@ class DevicePlayer(Player):
             "command": median(b.taken.wall - usual for b in self.batches[data]),
             "empty": self.empty,
             "sets": self.sets,
-            "caches": round(self.beyond, 2),
             "starved": sum(t.starved for t in told),
             "batches": len(told),
             "calls": median_low(len(b.times) for b in self.batches[data]),

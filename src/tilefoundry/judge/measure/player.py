@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median, median_low
 from typing import Any
 
+import numpy as np
+
 from tilefoundry.judge.measure.clock import (
     ALLOWED_SECONDS,
     FREE,
@@ -25,12 +27,15 @@ from tilefoundry.judge.measure.clock import (
 from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.giving import GIVEN_BYTES, Clock, Given
 from tilefoundry.judge.measure.statistics import calls_for, steady
+from tilefoundry.judge.numbers import Array
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor, place
 from tilefoundry.judge.weights import Weights
 
+BITS = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
+"""Integers of as many bytes: all that torch can flip bits of."""
 PICKS = secrets.SystemRandom()
 BATCH_SECONDS = 0.01
 MOST_CALLS = 200
@@ -86,6 +91,11 @@ class Player:
         """What passed until results were here."""
         self.giving = dict(self.cost)
         self.usual_givings: dict[str, list[Batch]] = {"cold": [], "warm": []}
+        self.asides: list[Reading] = []
+        self.between: list[Batch] = []
+        self.usual_between: list[Batch] = []
+        """What turns took of the processor beside batches and givings: whoever knows the inputs
+        of the next call could compute then."""
         self.turns: list[tuple[float, float]] = []
         """Of each: what other processes of its jail took, and its calls."""
         self.snapshots: list[tuple[dict[str, RawTensor], list[RawTensor]]] = []
@@ -130,33 +140,45 @@ class Player:
         """Give the process the inputs of its timed calls; those ``written`` by calls of either
         side are there as often as one request has calls, and are restored before each.
         ``memory`` is its :meth:`share`."""
-        self.restored = [n for n, name in enumerate(inputs) if name in written]
-        self.sets = self.most if self.restored else 1
-        self._stage(inputs, self.restored)
+        own = [n for n, name in enumerate(inputs) if name in written]
+        self.sets = self.most if own else 1
+        self._stage(inputs, own, own)
 
-    def _stage(self, inputs: Mapping[str, RawTensor], own: Sequence[int]) -> None:
+    def _stage(
+        self, inputs: Mapping[str, RawTensor], own: Sequence[int], written: Sequence[int]
+    ) -> None:
         assert self.runner is not None and self.fresh is not None
-        folder = self.runner.folder
-        places = []
-        for n, tensor in enumerate(inputs.values()):
-            path = folder / f"{n}.staged"
-            path.write_bytes(tensor.view)
-            places.append(place(str(path), 0, tensor.dtype.name, tensor.shape))
+        folder, fresh = self.runner.folder, self.fresh
+        self.restored = [n for n in written if n not in fresh.open]
+
+        def there(name: str, dtype: str, data: Array, shape: Sequence[int]) -> dict[str, Any]:
+            path = folder / f"{name}.staged"
+            path.write_bytes(memoryview(data.view("u1").data))
+            return place(str(path), 0, dtype, tuple(shape))
+
+        places = [there(f"{n}", t.dtype.name, np.ascontiguousarray(t.flat), t.shape)
+                  for n, t in enumerate(inputs.values())]  # fmt: skip
+        renewed = [
+            [n, *(None if a is None else there(f"{n}.{which}", BITS[a.itemsize], a, a.shape)
+                  for which, a in (("base", base), ("mask", fresh.masks.get(n))))]
+            for n, base in fresh.bases.items()
+        ]  # fmt: skip
         self.child.ask("stage", "taking its inputs", inputs=places, sets=self.sets, own=own,
-                       restored=self.restored)  # fmt: skip
+                       restored=self.restored, renewed=renewed)  # fmt: skip
         for used in folder.iterdir():
             used.unlink()
-        self.fresh.own, self.fresh.restored = own, self.restored
         capacity = max(GIVEN_BYTES, self.results)
         self.given = Given(self.child, self.pid, self.clock, folder / "timed.output", capacity)
 
     def make_ready(self) -> None:
-        """Restore what calls wrote, before caches are filled: the process stands still again
-        afterwards."""
-        if self.restored:
-            self.child.go()
-            self._restore([0])
-            self.child.stop()
+        """Renew the inputs of the next call, and restore what calls wrote, before caches are
+        filled: the process stands still again afterwards."""
+        assert self.fresh is not None
+        self.child.go()
+        self._restore([0])
+        (changes,) = self.fresh.changes(1)
+        self.child.ask("renew", "renewing its inputs", set=0, changes=changes)
+        self.child.stop()
 
     def _restore(self, sets: Sequence[int]) -> None:
         if self.restored:
@@ -165,10 +187,11 @@ class Player:
     def batch(self, calls: int, data: str) -> Batch:
         """Times of ``calls`` calls on ``cold`` or ``warm`` data."""
         assert self.runner is not None and self.fresh is not None
-        sets = list(range(calls)) if self.restored else [0] * calls
-        changes = self.fresh.changes(sets)
+        sets = list(range(calls)) if self.sets > 1 else [0] * calls
+        changes: Sequence[Any] = [[]]  # of the cold call: they were made before
         if data == "warm":
             self._restore(sets)
+            changes = self.fresh.changes(calls)
         doing = f"timing {self.runner.signature.func}"
         made, answer = self._timed("timed", doing, sets=sets, changes=changes)
         self.runner.hold_form(answer, list(self.fresh.types))
@@ -189,13 +212,15 @@ class Player:
         taken, answer = self.given.take(calls, since)
         self.runner.hold_form(answer, names)
         self.givings[data].append(Batch((), taken))
+        self.asides.append(taken)
         if judged:
             picked = secrets.randbelow(len(calls))
             found = self.given.read(answer, picked)
-            look = self.child.ask("look", "looking at its results", call=calls[picked])
+            aside, look = self._asked("look", "looking at its results", call=calls[picked])
+            self.asides.append(aside)
             self.runner.hold_form(look, names)
             self.snapshots.append((self.fresh.at(calls[picked]), found))
-        self.child.ask("spoil", "giving up its results", calls=calls)
+        self.asides.append(self._asked("spoil", "giving up its results", calls=calls)[0])
 
     def _several(self, calls: int, give: Callable[[], None] | None = None) -> tuple[float, ...]:
         """Times of calls on warm data, those that lead left out; after any of the batches
@@ -240,6 +265,7 @@ class Player:
             self.compare(ours, evict)
         for data in self.cost:
             del self.usual[data][:1], self.usual_givings[data][:1]
+        del self.usual_between[:1]
 
     def compare(self, ours: Player, evict: Callable[[], None]) -> None:
         """A turn of a program of ours in place of this side's."""
@@ -248,19 +274,23 @@ class Player:
         for data in self.cost:
             self.usual[data] += ours.batches[data]
             self.usual_givings[data] += ours.givings[data]
+        self.usual_between += ours.between
 
     def imitate(self, other: Player) -> None:
         """Make batches as the player ``other`` does."""
         assert self.runner is not None and other.runner is not None
         self.runner.manners = other.runner.manners
         self.calls, self.most = other.calls, other.most
-        for data in self.batches:
-            self.batches[data].clear()
-            self.givings[data].clear()
+        for made in (*self.batches.values(), *self.givings.values(), self.between):
+            made.clear()
 
     def doubts(self, threads: int) -> list[Doubt]:
         """Where its times leave out what the parent's clocks show."""
-        who, found = f"the {self.who}", [beside(f"the {self.who}", self.turns)]
+        who = f"the {self.who}"
+        found = [beside(who, self.turns)]
+        if self.between:
+            known = Cost.of(self.usual_between)
+            found.append(doubt(who, self.between, known, threads, self.allowed))
         for data in self.cost:
             self.cost[data] = Cost.of(self.usual[data])
             self.giving[data] = Cost.of(self.usual_givings[data])
@@ -308,6 +338,7 @@ class Player:
         """Cold, then warm; results are taken of the ``cold`` call, of a ``warm`` batch, or of
         ``both``."""
         before, counts = self._others(), {d: len(made) for d, made in self.batches.items()}
+        begun, seen = self.clock(self.pid), len(self.asides)
         self.make_ready()
         evict()
         self.child.go()
@@ -317,7 +348,15 @@ class Player:
         self.time_warm(None if given == "cold" else partial(self.give, "warm", judged))
         self.child.stop()
         made = [b for data, count in counts.items() for b in self.batches[data][count:]]
+        self._between(self.clock(self.pid).since(begun), made, self.asides[seen:])
         self.turns.append((self._others() - before, sum(sum(b.times) for b in made)))
+
+    def _between(self, whole: Reading, made: Sequence[Batch], given: Sequence[Reading]) -> None:
+        """Keep what a turn took of the processor in none of its batches and givings."""
+        if whole.cpu is not None:
+            rest = whole.cpu - sum(b.taken.cpu or 0.0 for b in made)
+            rest -= sum(taken.cpu or 0.0 for taken in given)
+            self.between.append(Batch((), Reading(rest, rest)))
 
     def _others(self) -> float:
         """CPU seconds of other processes in this one's jail."""

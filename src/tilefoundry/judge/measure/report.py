@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tilefoundry.judge.measure.device import BEYOND
 from tilefoundry.judge.measure.floor import Floor
 from tilefoundry.judge.measure.statistics import Spread, spread
 from tilefoundry.judge.report import Held, line
@@ -23,12 +22,6 @@ NOISY = 0.1
 
 def _width(found: Spread) -> float:
     return (found.high - found.low) / found.median if found.median else 0.0
-
-
-def _near(side: Side, data: str) -> bool:
-    """Whether sets of inputs for cold data do not go by a device's second cache."""
-    caches = side.clocks.get(data, {}).get("caches")
-    return data == "cold" and isinstance(caches, float) and caches < BEYOND
 
 
 def _spelled(clocks: Mapping[str, object]) -> dict[str, object]:
@@ -195,8 +188,6 @@ class Report:
                 for side in self.sides
                 if _width(side.data[data]) > NOISY
             ]
-            if any(_near(side, data) for side in self.sides):
-                wide.append("its data may lie in a cache: the device has no memory for more sets")
             if data in self.ratio and self.ratio[data].low < 1 < self.ratio[data].high:
                 wide.append("which side is faster is not told apart")
             if wide:

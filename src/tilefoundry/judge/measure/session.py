@@ -165,7 +165,7 @@ class Session(Base):
         self._screen(judged, to_screen)
         for child in self.children:
             child.stop()
-        ours = self._ours(signature, draws[0])
+        ours = self._ours(signature, draws)
 
         clocks = [megahertz(self.cpus)]
         self._ask_device()
@@ -232,14 +232,14 @@ class Session(Base):
             return DevicePlayer(role, self._start(role), threads, device)
         return Player(role, self._start(role), self.cpus, threads)
 
-    def _ours(self, signature: Signature, inputs: Mapping[str, RawTensor]) -> Player:
+    def _ours(self, signature: Signature, draws: Sequence[Mapping[str, RawTensor]]) -> Player:
         """The player of a program of ours, in a process that no author's code is in: it tells
         what batches take where nothing is hidden."""
         player = self._player("reference")
         forms = [[t.dtype.name, list(t.shape)] for t in self.wanted[0]]
         player.child.ask("stand_in", "making a program of ours", outputs=forms)
         self._folder()
-        self._prepare(player, signature, Weights(), inputs)
+        self._prepare(player, signature, Weights(), draws)
         player.child.stop()
         return player
 
@@ -248,10 +248,10 @@ class Session(Base):
         player: Player,
         signature: Signature,
         weights: Weights,
-        inputs: Mapping[str, RawTensor],
+        draws: Sequence[Mapping[str, RawTensor]],
     ) -> Runner:
         """Weights taken; what the inputs of timed calls are."""
-        fresh = Fresh(inputs, [self.picks.getrandbits(63)], self.asked.files is None)
+        fresh = Fresh(draws, [self.picks.getrandbits(63)], self.asked.files is None)
         results = sum(tensor.nbytes for tensor in self.wanted[0])
         return player.prepare(signature, weights, self.asked.device, self._place, fresh, results)
 
@@ -278,7 +278,7 @@ class Session(Base):
         draws: Sequence[Mapping[str, RawTensor]],
     ) -> None:
         """Weights taken and every draw's results right, before anything is timed."""
-        runner = self._prepare(player, signature, weights, draws[0])
+        runner = self._prepare(player, signature, weights, draws)
         for n, inputs in enumerate(draws):
             want = self.wanted[n]
             got = runner.run(inputs, [w.nbytes for w in want])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 import tilefoundry
 from tilefoundry.judge.call import torch_types
+from tilefoundry.judge.measure.fresh import BLOCK
 from tilefoundry.judge.measure.raw import Reader
 
 
@@ -53,19 +55,18 @@ class StandIn:
 def timed_calls(
     call: Any,
     given: Sequence[Sequence[Any]],
-    changes: Sequence[tuple[Any, int, bytes]],
+    renewals: Sequence[Callable[[], object]],
     clock: Any = perf_counter_ns,
 ) -> tuple[list[int], list[Any]]:
     """Nanoseconds and result of each call on the arguments ``given`` for it.
 
-    Before each call one element of the inputs changes, so that no call repeats another. All
-    results are kept: whichever is asked for afterwards must be there.
+    Before each call its inputs are renewed, so that no call repeats another. All results are
+    kept: whichever is asked for afterwards must be there.
     """
     times: list[int] = []
     results: list[Any] = []
-    for args, (buffer, start, data) in zip(given, changes, strict=True):
-        if buffer is not None:
-            buffer[start : start + len(data)] = data
+    for args, renew in zip(given, renewals, strict=True):
+        renew()
         begin = clock()
         found = call(*args)
         end = clock()
@@ -74,13 +75,41 @@ def timed_calls(
     return times, results
 
 
-def _bytes(tensor: Any) -> memoryview | None:
-    """The bytes of a tensor, writable; None where it has none."""
-    import torch
+class Window:
+    """The elements of one input, and what they are renewed from: bits that lie twice as long in
+    ``base``, flipped by a ``mask``, if there is one. All are tensors of one kind of integers."""
 
-    if not tensor.numel():
-        return None
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy()).cast("B")
+    def __init__(self, target: Any, base: Any, mask: Any) -> None:
+        self.tensors = target, base, mask
+        self.count = target.numel()
+        self._whole = self.count // BLOCK * BLOCK
+
+    def arrays(self) -> Window:
+        """The same over numpy, whose functions no mode of torch sees."""
+        made = Window(*self.tensors)
+        made.tensors = tuple(None if t is None else t.numpy() for t in self.tensors)
+        return made
+
+    def renew(self, xor: Any, at: int, mask: int) -> None:
+        """Write the window at the offset ``at``; ``xor`` is numpy's function."""
+        target, base, masks = self.tensors
+        window, whole = base[at : at + self.count], self._whole
+        if masks is None:
+            target[...] = window
+            return
+        if whole:
+            blocks = window[:whole].reshape(-1, BLOCK)
+            xor(blocks, masks[mask : mask + BLOCK], out=target[:whole].reshape(-1, BLOCK))
+        if rest := self.count - whole:
+            xor(window[whole:], masks[mask : mask + rest], out=target[whole:])
+
+    def addresses(self, at: int, mask: int) -> tuple[int, ...]:
+        """The same as addresses on a device: of the elements, the window and the mask (0 for
+        none), how many elements there are, of how many bytes, and of the mask."""
+        target, base, masks = self.tensors
+        item = target.element_size()
+        flips = 0 if masks is None else masks.data_ptr() + mask * item
+        return target.data_ptr(), base.data_ptr() + at * item, flips, self.count, item, BLOCK
 
 
 class Stage:
@@ -95,6 +124,8 @@ class Stage:
     _held: Any
     _spoil: Any
 
+    _xor: Any
+    _windows: list[dict[int, Window]]
     _clock: Any = None
     """Of the device; none for a CPU."""
     _reader: Reader
@@ -105,9 +136,11 @@ class Stage:
         if cpus and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, cpus)
+        import numpy
         import torch
 
         torch.set_num_threads(threads)
+        self._xor = numpy.bitwise_xor
         if device == "cpu":
             self._reader = Reader(device)
             return {}
@@ -149,11 +182,12 @@ class Stage:
 
     def stage(
         self, inputs: Sequence[Mapping[str, Any]], sets: int, own: Sequence[int],
-        restored: Sequence[int],
+        restored: Sequence[int], renewed: Sequence[Sequence[Any]],
     ) -> dict[str, Any]:  # fmt: skip
         """Take the inputs that timed calls will use, in this process's own memory of the device:
         those numbered ``own`` once for each of ``sets``, the others once. ``restore`` gives those
-        ``restored`` their first values again."""
+        ``restored`` their first values again; ``renewed`` are numbers of inputs, what they are
+        renewed from, and masks of it."""
         import torch
 
         taken = [self._tensor(place, False)[2] for place in inputs]
@@ -162,10 +196,20 @@ class Stage:
             [t.clone() if n in own else once[n] for n, t in enumerate(taken)] for _ in range(sets)
         ]
         self._first = {n: taken[n] for n in restored}
+        sources: dict[int, list[Any]] = {
+            n: [None if at is None else self._tensor(at, False)[2] for at in places]
+            for n, *places in renewed
+        }
+        self._windows = [
+            {
+                n: Window(tensors[n].reshape(-1).view(base.dtype), base, mask)
+                for n, (base, mask) in sources.items()
+            }
+            for tensors in prepared
+        ]
         if self._clock is None:
-            self._buffers = [[_bytes(t) for t in tensors] for tensors in prepared]
+            self._windows = [{n: w.arrays() for n, w in each.items()} for each in self._windows]
         else:
-            self._places = [[t.data_ptr() for t in tensors] for tensors in prepared]
             self._stream = torch.cuda.current_stream().cuda_stream
         subject = self.subject
         self._back = getattr(subject, "tensors", None)
@@ -196,12 +240,18 @@ class Stage:
         module, func = self.loaded.module, self.loaded.func
         return lambda *tensors: evaluate(module, func, list(tensors), self.weights, self.device)
 
-    def timed(self, sets: Sequence[int], changes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """One call on each of the staged ``sets``, one element of each changed; the results are
-        kept, should they be asked for."""
+    def renew(self, set: int, changes: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Renew the inputs of a set before caches are filled with other data."""
+        for n, at, mask in changes:
+            self._windows[set][n].renew(self._xor, at, mask)
+        return {}
 
-        made = [(self._buffers[k][n], at, bytes.fromhex(data))
-                for k, (n, at, data) in zip(sets, changes, strict=True)]  # fmt: skip
+    def timed(
+        self, sets: Sequence[int], changes: Sequence[Sequence[Sequence[int]]]
+    ) -> dict[str, Any]:
+        """One call on each of the staged ``sets``, whose inputs are renewed right before; the
+        results are kept, should they be asked for."""
+        made = [partial(self.renew, k, rows) for k, rows in zip(sets, changes, strict=True)]
         self._results_kept.clear()
         self._used = sets
         given = [self._sets[k] for k in sets]
@@ -210,13 +260,17 @@ class Stage:
         return self._odd() or {"ns": times}
 
     def timed_device(
-        self, held: int, sets: Sequence[int], changes: Sequence[Sequence[Any]]
-    ) -> dict[str, Any]:
-        """One call on each of the staged ``sets``, one element of each changed, behind
-        ``held`` nanoseconds in which the device does nothing else."""
-
-        places = [(self._places[k][n] + at, bytes.fromhex(data))
-                  for k, (n, at, data) in zip(sets, changes, strict=True) if data]  # fmt: skip
+        self, held: int, sets: Sequence[int], changes: Sequence[Sequence[Sequence[int]]],
+        cold: bool = False,
+    ) -> dict[str, Any]:  # fmt: skip
+        """One call on each of the staged ``sets``, all of whose inputs were renewed, behind
+        ``held`` nanoseconds in which the device does nothing else; on ``cold`` data after other
+        data filled its caches."""
+        places = [
+            self._windows[k][n].addresses(at, mask)
+            for k, rows in zip(sets, changes, strict=True)
+            for n, at, mask in rows
+        ]
         call, given = self._call, [self._sets[k] for k in sets]
         kept, self._used = self._results_kept, sets
 
@@ -225,7 +279,7 @@ class Stage:
                 kept.append(call(*args))
 
         with self._reader.no_grad():
-            found = self._clock.time(self._stream, held, places, run)
+            found = self._clock.time(self._stream, held, run, places, cold)
         return self._odd() or found
 
     def release(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from tilefoundry.targets.cuda.host import driver
 
 NAMES = ("cuEventRecord", "cuEventElapsedTime", "cuEventQuery", "cuCtxSynchronize",
-         "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoH_v2")  # fmt: skip
+         "cuLaunchKernel", "cuMemcpyDtoH_v2")  # fmt: skip
 MULTIPROCESSORS, THREADS_EACH, L2_BYTES = 16, 39, 38
 """CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _MAX_THREADS_PER_MULTIPROCESSOR, _L2_CACHE_SIZE"""
 THREADS = 1024
@@ -37,8 +37,44 @@ again:
     ret;
 }
 \0"""
-PINNED = 1 << 16
-"""Bytes of host memory from which changes are copied."""
+RENEW = """
+.visible .entry renew{bits}(
+    .param .u64 to, .param .u64 base, .param .u64 mask, .param .u64 count, .param .u64 period
+) {{
+    .reg .u64 %rd<9>;
+    .reg .u32 %r<3>;
+    .reg .{kind} %a, %b;
+    .reg .pred %p;
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %ntid.x;
+    mov.u32 %r2, %tid.x;
+    cvt.u64.u32 %rd0, %r2;
+    mad.wide.u32 %rd0, %r0, %r1, %rd0;
+    ld.param.u64 %rd1, [count];
+    setp.ge.u64 %p, %rd0, %rd1;
+    @%p ret;
+    ld.param.u64 %rd2, [to];
+    ld.param.u64 %rd3, [base];
+    ld.param.u64 %rd4, [mask];
+    mad.lo.u64 %rd5, %rd0, {bytes}, %rd3;
+    ld.global.u{bits} %a, [%rd5];
+    setp.eq.u64 %p, %rd4, 0;
+    @%p bra flipped;
+    ld.param.u64 %rd8, [period];
+    rem.u64 %rd6, %rd0, %rd8;
+    mad.lo.u64 %rd6, %rd6, {bytes}, %rd4;
+    ld.global.u{bits} %b, [%rd6];
+    xor.{kind} %a, %a, %b;
+flipped:
+    mad.lo.u64 %rd7, %rd0, {bytes}, %rd2;
+    st.global.u{bits} [%rd7], %a;
+    ret;
+}}
+"""
+"""Elements of one memory into another, their bits flipped by a mask that begins again after
+``period`` of them; by none where its address is 0."""
+FLUSHED = 3
+"""Times the second cache that other data goes through it, before data is called cold."""
 
 
 class Clock:
@@ -59,12 +95,16 @@ class Clock:
         self.l2_bytes = counts[2]
         self._blocks = counts[0] * max(1, counts[1] // THREADS)
         self._calls = {name: getattr(lib, name) for name in NAMES}
-        self._hold = driver.function(driver.load(HOLD), "hold", 0)
+        bits = {8: "b32", 16: "b32", 32: "b32", 64: "b64"}
+        renew = "".join(RENEW.format(bits=n, kind=k, bytes=n // 8) for n, k in bits.items())
+        code = driver.load(HOLD.rstrip(b"\0") + renew.encode() + b"\0")
+        self._hold = driver.function(code, "hold", 0)
+        self._renew = {n // 8: driver.function(code, f"renew{n}", 0) for n in bits}
+        self._other, self._words = ctypes.c_uint64(), -(-FLUSHED * self.l2_bytes // 16)
+        driver.check(lib.cuMemAlloc_v2(ctypes.byref(self._other), 16 * self._words), "cuMemAlloc")
         self._start, self._end = ctypes.c_void_p(), ctypes.c_void_p()
         for event in (self._start, self._end):
             driver.check(lib.cuEventCreate(ctypes.byref(event), 0), "cuEventCreate")
-        self._pinned = ctypes.c_void_p()
-        driver.check(lib.cuMemHostAlloc(ctypes.byref(self._pinned), PINNED, 0), "cuMemHostAlloc")
         self._read: Any = (ctypes.c_ubyte * 1)()
 
     def settle(self) -> None:
@@ -81,23 +121,42 @@ class Clock:
         self._do("cuMemcpyDtoH_v2", self._read, ctypes.c_uint64(address), ctypes.c_size_t(count))
         return memoryview(self._read).cast("B")[:count]
 
+    def renew(
+        self, stream: int, to: int, base: int, mask: int, count: int, item: int, period: int
+    ) -> None:
+        """Write ``count`` elements of ``item`` bytes at ``to``: those at ``base``, flipped by the
+        ``mask``, which begins again after ``period`` of them; 0 is none."""
+        numbers = [ctypes.c_uint64(n) for n in (to, base, mask, count, period)]
+        given = (ctypes.c_void_p * 5)(*map(ctypes.addressof, numbers))
+        self._do("cuLaunchKernel", self._renew[item], -(-count // THREADS), 1, 1, THREADS, 1, 1, 0,
+                 ctypes.c_void_p(stream), given, None)  # fmt: skip
+
+    def flush(self, stream: int) -> None:
+        """Fill the second cache with other data."""
+        first = self._other.value
+        self.renew(stream, first, first + 8 * self._words, 0, self._words, 8, 1)
+
     def time(
         self,
         stream: int,
         held: int,
-        changes: Sequence[tuple[int, bytes]],
         run: Callable[[], Any],
+        renewed: Sequence[Sequence[int]] = (),
+        cold: bool = False,
         clock: Callable[[], int] = perf_counter_ns,
     ) -> dict[str, Any]:
         """Nanoseconds between two events around ``run`` on ``stream``, after ``held``
         nanoseconds in which the device does nothing else.
 
-        ``changes``: addresses on the device and the bytes that are written there after that and
-        before the first event. Also tells the ``wall`` time of all, the ``host`` time of
-        ``run``, and whether the device was ``starved``: free before all was queued.
+        ``renewed``: what :meth:`renew` writes before; ``cold``: whether other data goes through
+        the second cache after that. Also tells the ``wall`` time from there on, the ``host`` time
+        of ``run``, and whether the device was ``starved``: free before all was queued.
         """
+        for row in renewed:
+            self.renew(stream, *row)
+        if cold:
+            self.flush(stream)
         self.settle()
-        at = 0
         begin = clock()
         span = ctypes.c_uint64(held)
         given = (ctypes.c_void_p * 1)(ctypes.addressof(span))
@@ -105,15 +164,6 @@ class Clock:
         self._do(
             "cuLaunchKernel", self._hold, self._blocks, 1, 1, THREADS, 1, 1, 0, on, given, None
         )
-        for address, data in changes:
-            if at + len(data) > PINNED:
-                self.settle()
-                at = 0
-            source = (self._pinned.value or 0) + at
-            ctypes.memmove(source, data, len(data))
-            self._do("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_void_p(source),
-                     ctypes.c_size_t(len(data)), on)  # fmt: skip
-            at += len(data)
         self._do("cuEventRecord", self._start, on)
         queued = clock()
         run()

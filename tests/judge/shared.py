@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from concurrent.futures import wait
 from pathlib import Path
 
 from tilefoundry.diag import Refusal
@@ -58,8 +59,8 @@ class Bench:
             self._end(key)
             place = Path(self.folder.name)
             if libraries not in self.servers:
-                self.servers[libraries] = Server(place)
-                self.servers[libraries].load(numpy=libraries)
+                imported = "torch" if libraries else "torch without numpy"
+                self.servers[libraries] = Server(place, imported=imported)
             known = Kept(role, place, 3000.0, self.device, needed=[path],
                          server=self.servers[libraries])  # fmt: skip
             self.children[key] = known
@@ -81,6 +82,9 @@ class Bench:
                 if refusal.diags[0].code in ENDED:
                     self.close()
                 raise
+            finally:
+                if session.ahead is not None:
+                    wait([session.ahead])
 
     def close(self) -> None:
         for key in list(self.children):
@@ -101,11 +105,8 @@ class Shared(Check):
         super().__init__(request, folder)
         self.bench = bench
 
-    def _start(self, role, kind="reader"):
+    def _start(self, role, kind):
         libraries = self.request.libraries or kind != "twin"
         child = self.bench.start(role, kind, libraries, self.request.path)
         self.children.append(child)
         return child
-
-    def _import(self):
-        """It was done when the processes were started."""

@@ -13,7 +13,9 @@ from safetensors.torch import save_file
 from judge.shared import Bench
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge.check import Check, check
+from tilefoundry.judge.process import Child
 from tilefoundry.judge.request import FileInput, Judged, Request
+from tilefoundry.judge.run import Runner
 from tilefoundry.judge.stated import Predicate
 
 HIR = """
@@ -384,6 +386,46 @@ def test_a_reference_that_dies(folder):
     twin()
     diag = refused("check-reference-died", 70, expected=[])
     assert diag.found == "exited with code 9"
+
+
+def test_what_keeps_a_candidate_from_loading_is_told_first(folder):
+    """Whatever else is wrong: its HIR is evaluated while it loads."""
+    (folder / "twin.py").write_text(
+        "import os\nfrom program import Program\nos._exit(4)\n"
+        "@runtime_module(Program)\nclass Twin:\n    pass\n"
+    )
+    for loose in ((Predicate("max_abs", {"max": 1.0}),), EQUAL):
+        diag = refused("check-candidate-died", 1, predicates=loose, expected=[], alone=True)
+        assert diag.found == "exited with code 4"
+
+
+def test_a_twin_of_another_program_than_its_text_says(folder):
+    (folder / "other.py").write_text(HIR.replace("x * y + x", "x * y - x"))
+    text = TWIN.format(**{**HONEST, "f": "return x * y - x"})
+    other = "from program import Program\nimport other\nProgram = other.Program\n"
+    (folder / "twin.py").write_text(text.replace("from program import Program\n", other))
+    report = ask(expected=[])
+    assert report.agrees and report.reference["module"] == "other.py:Program"
+    assert list(report.sources) == ["twin.py", "other.py"]
+
+
+def test_a_candidate_that_is_not_kept_apart_stands_still_meanwhile(folder, monkeypatch):
+    """The reference is evaluated while the candidate loads only where it cannot be reached."""
+    stands, seen = [], []
+    monkeypatch.setattr(Child, "apart", False)
+    for name, still in (("stop", True), ("go", False)):
+        done = getattr(Child, name)
+        monkeypatch.setattr(Child, name, lambda child, done=done, still=still: (
+            done(child), stands.append(still) if child.role == "candidate" else None))  # fmt: skip
+    for name in ("run", "exact"):
+        called = getattr(Runner, name)
+        monkeypatch.setattr(Runner, name, lambda runner, *a, called=called, **more: (
+            seen.append((runner.child.role, stands[-1])), called(runner, *a, **more))[1]
+        )  # fmt: skip
+    twin()
+    assert ask(expected=[]).agrees
+    assert {role for role, _ in seen} == {"candidate", "reference"}
+    assert all(still == (role == "reference") for role, still in seen), seen
 
 
 def test_a_program_and_its_twin_in_one_file(folder):

@@ -100,6 +100,12 @@ def test_the_record_says_what_holds(jailed):
     assert all(record.values())
 
 
+def test_only_who_reaches_no_process_is_kept_apart(reduced, jailed, request):
+    one = jailed("")
+    assert one.child.apart == (one.holds("processes") and one.holds("files"))
+    assert not one.child.apart or request.node.callspec.params["reduced"] == "namespaces"
+
+
 def test_the_command_is_out_of_reach(reduced, jailed):
     """No signal, no tracing, no memory of the process that judges."""
     ours = os.getpid()

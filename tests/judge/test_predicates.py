@@ -126,7 +126,7 @@ def test_chunks_make_no_difference(fn, bounds, monkeypatch):
     want = rng.standard_normal((37, 5)) * np.exp2(rng.integers(-40, 40, (37, 1)))
     got = want * (1 + rng.standard_normal((37, 5)))
     whole = judge(fn, got, want, **bounds)
-    monkeypatch.setattr(predicates, "CHUNK", 16)
+    monkeypatch.setattr(predicates, "PART", 16)
     parts = judge(fn, got, want, **bounds)
     assert parts.value == pytest.approx(whole.value, rel=1e-12)
     assert (parts.differ, parts.index, parts.count) == (whole.differ, whole.index, 185)

@@ -74,7 +74,7 @@ def executed(child: Child, sources: Iterable[str] = ()) -> dict[str, str]:
     named = child.ask("parts", "naming its files").get("files", [])
     if not isinstance(named, list) or not all(isinstance(path, str) for path in named):
         child.died("it named its files in no known form")
-    named = [path for path in named if os.path.realpath(path) not in known]
+    named = [path for path in own(named) if os.path.realpath(path) not in known]
     return hashes(child.pid, named) if child.pid else {}
 
 

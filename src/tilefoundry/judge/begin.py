@@ -23,7 +23,7 @@ class Begun:
     def __init__(self, variables: Mapping[str, str] = VARIABLES) -> None:
         self._made = tempfile.TemporaryDirectory(prefix="tilefoundry-judge-")
         self.folder = Path(self._made.name)
-        self.server = Server(self.folder, variables)
+        self.server = Server(self.folder, variables, "torch")
 
     def __enter__(self) -> Begun:
         return self

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.inputs import Drawn, Turn
-from tilefoundry.judge.numbers import Array
+from tilefoundry.judge.numbers import alike
 from tilefoundry.judge.predicates import Finding, compare, misplaced, worst_row
 from tilefoundry.judge.report import Errors, Row, TurnRow
 from tilefoundry.judge.stated import Predicate
@@ -28,6 +26,8 @@ Judged = Mapping[str, Sequence[Predicate]]
 Looked = tuple[bool | None, list[tuple[list[Finding], tuple[int, tuple[int, ...]] | None]]]
 """Whether outputs are those of a former call, and for each what predicates found, and which NaN
 and infinities stand elsewhere."""
+Exact = tuple[Sequence[RawTensor], str]
+"""The first elements of each output in float64, or why there are none."""
 WorstRow = tuple[tuple[int, ...], float] | None
 
 
@@ -39,11 +39,12 @@ class Case:
     judged: Judged
     draws: Sequence[Drawn]
     wanted: Sequence[Sequence[RawTensor]]
-    evaluate: Callable[[Mapping[str, RawTensor], int], tuple[Sequence[RawTensor], str]]
-    """The first elements of each output in float64, or why there are none."""
+    evaluate: Callable[[Mapping[str, RawTensor], int], Exact]
     neighbour: bool = False
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What screening found, by output."""
+    evaluated: dict[int, Exact] = field(default_factory=dict)
+    """What ``evaluate`` said of a set."""
     worst: dict[tuple[str, int], Row] = field(default_factory=dict)
     turns: list[TurnRow] = field(default_factory=list)
     first: dict[int, Sequence[RawTensor]] = field(default_factory=dict)
@@ -54,7 +55,6 @@ class Case:
     """Whether calls on the same inputs gave the same bytes; None before there were two."""
     _seen: dict[tuple[str, int], tuple[RawTensor, RawTensor] | None] = field(default_factory=dict)
     """What was returned and wanted where a row failed."""
-    _exact: dict[int, Sequence[RawTensor]] = field(default_factory=dict)
 
     def look(self, turn: Turn, got: Sequence[RawTensor], known: Sequence[RawTensor]) -> Looked:
         """What the predicates find on the outputs of a call, and whether they are the bytes of
@@ -62,7 +62,7 @@ class Case:
         same = None
         if known is not got:
             pairs = zip(known, got, strict=True)
-            same = all(np.array_equal(_bits(a), _bits(b)) for a, b in pairs)
+            same = all(alike(a.flat, b.flat) for a, b in pairs)
         wanted = self.wanted[turn.draw]
         return same, [
             (compare(predicates, got[n], wanted[n]), misplaced(got[n], wanted[n]))
@@ -134,15 +134,20 @@ class Case:
 
     def exact(self, draw: int, most: int) -> Sequence[RawTensor]:
         """The outputs on a set in float64; empty where there are none."""
-        known = self._exact.get(draw)
-        if known is None or any(x.count < most for x in known):
-            known, _ = self.evaluate(self.draws[draw].inputs, most)
-            self._exact[draw] = known
+        return self._in_float64(draw, most)[0]
+
+    def _in_float64(self, draw: int, most: int) -> Exact:
+        known = self.evaluated.get(draw)
+        wanted = self.wanted[draw]
+        if known is None or any(
+            x.count < min(most, want.count) for x, want in zip(known[0], wanted, strict=False)
+        ):
+            known = self.evaluated[draw] = self.evaluate(self.draws[draw].inputs, most)
         return known
 
     def errors(self) -> list[Errors]:
         """How far the candidate and the reference are from float64, on the first set."""
-        exact, why = self.evaluate(self.draws[0].inputs, EXACT_SAMPLE)
+        exact, why = self._in_float64(0, EXACT_SAMPLE)
         found: list[Errors] = []
         for n, name in enumerate(self.judged):
             if not self.wanted[0][n].dtype.is_float:
@@ -152,7 +157,7 @@ class Case:
                 continue
             got, want = (x[n] for x in (self.first[0], self.wanted[0]))
             own = _errors(want, exact[n])
-            ours = own if np.array_equal(_bits(got), _bits(want)) else _errors(got, exact[n])
+            ours = own if alike(got.flat, want.flat) else _errors(got, exact[n])
             found.append(Errors(name, "", exact[n].count, ours, own))
         return found
 
@@ -176,11 +181,6 @@ class Case:
                 row = replace(row, worst_row=found[at])
             rows.append(replace(row, notes=[*self.notes.get(key[0], ()), *row.notes]))
         return rows
-
-
-def _bits(tensor: RawTensor) -> Array:
-    """Stored elements that compare by their bits."""
-    return tensor.flat.view(f"u{tensor.flat.dtype.itemsize}")
 
 
 def _errors(found: RawTensor, exact: RawTensor) -> dict[str, float]:

@@ -15,6 +15,8 @@ from tilefoundry.ir.dtype import DTYPES, DType
 from tilefoundry.judge.wire import Malformed
 
 if TYPE_CHECKING:
+    from io import BufferedRandom
+
     from tilefoundry.judge.tensor import RawTensor
 
 MAGIC = b"TFOUT001"
@@ -37,20 +39,22 @@ def write_outputs(
     file.flush()
 
 
-def read_outputs(file: BinaryIO) -> list[RawTensor]:
+def read_outputs(file: BufferedRandom) -> list[RawTensor]:
     """The tensors of an output file; :class:`Malformed` where it is not whole."""
-    from tilefoundry.judge.tensor import RawTensor, size  # numpy, which a child may have to lack
+    import numpy as np  # which a child may have to lack
+
+    from tilefoundry.judge.tensor import RawTensor, size
 
     left = os.fstat(file.fileno()).st_size
     file.seek(0)
 
-    def take(count: int) -> bytes:
+    def take(count: int) -> memoryview:
         nonlocal left
         left -= count
-        data = file.read(count) if left >= 0 else b""
-        if len(data) != count:
+        data = np.empty(count if left >= 0 else 0, np.uint8)  # numpy asks for large pages
+        if file.readinto(data.data) != count:
             raise Malformed("outputs that are cut off")
-        return data
+        return data.data
 
     magic, count = COUNT.unpack(take(COUNT.size))
     if magic != MAGIC or count > MOST_TENSORS:

@@ -1,8 +1,10 @@
 """``check``: do two computations agree. The parent's side, from request to report.
 
-The candidate is a process; the reference is a file of expected tensors or another process,
-started while the candidate is stopped. The two share no memory and no writable file. The
-parent holds the answers, the bounds and the seed, and compares raw bytes.
+The candidate is a process; the reference is a file of expected tensors or another process. The
+two share no memory and no writable file, and where a jail keeps the candidate from other
+processes, the reference is evaluated while the candidate loads, before it has an input; else
+while it is stopped. The parent holds the answers, the bounds and the seed, and compares raw
+bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +24,9 @@ import tilefoundry
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, reference_record
+from tilefoundry.judge.asked import Asked, Understood
 from tilefoundry.judge.begin import VARIABLES, Begun
-from tilefoundry.judge.case import Case, Judged
+from tilefoundry.judge.case import EXACT_SAMPLE, Case, Exact, Judged
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.draw import Values, stream
 from tilefoundry.judge.files import hold
@@ -43,16 +46,16 @@ from tilefoundry.judge.report import Held, Report
 from tilefoundry.judge.request import Request, judged_outputs, named_files
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.screen import Draw, hold_predicates, judgeable
-from tilefoundry.judge.server import Server
+from tilefoundry.judge.server import ENDING, Imported, Server
 from tilefoundry.judge.session import Session
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
 from tilefoundry.judge.weights import gather_weights
 from tilefoundry.judge.wire import Malformed
 
-Kind = Literal["twin", "author", "reader"]
-"""What a process has to do with authors: it executes a twin, it executes the file of an HIR, or
-it reads that as data, evaluates it and makes kernels of it."""
+Kind = Literal["twin", "author", "reader", "evaluator"]
+"""What a process has to do with authors: it executes a twin, it executes the file of an HIR, it
+reads that as data, or also evaluates it and makes kernels of it."""
 SCREENED = ("ordinary", "given", "wide")
 """Sets that predicates are tried on."""
 SLOW_SECONDS = 5.0
@@ -85,83 +88,74 @@ class Check(Session):
         """Whether the last evaluation of the reference took long."""
         self.candidate: Child
         self.libraries = request.libraries
-        self.server = server
-        """What processes are forked from."""
-        self.bare: Server | None = None
-        """The same without numpy."""
-        self.program = ""
-        """The text of the HIR, as it was judged."""
+        self.servers: dict[Imported, Server] = {} if server is None else {"torch": server}
+        """What processes are forked from, by what is imported there."""
+        self.lent = server
+        self.ahead: Future[tuple[Asked, Case]] | None = None
+        """The first case of what the candidate seems to be, under way beside its loading."""
 
     def judge(self) -> Report:
         request = self.request
         built = "model" if request.model else "kernel"
         form = "tir" if request.lowered else built if request.built else ""
-        # what is forked before torch is there need not wait for it: files that do without
         likely = _looks_like_twin(request.path)
         author = self._start("reference" if likely else "candidate", "author")
         reader = self._start("reference", "reader")
-        self._import()
         executed = self._start("candidate", "twin") if likely else author
         self._load(executed, request.path, request.selector, form)
         evaluator: Child | None = None
         if likely or not request.expected:
-            evaluator = self._start("reference", "reader")
-            evaluator.begin("warm", "starting torch", device=request.device)
+            evaluator = self._start("reference", "evaluator")
         given = self._read_files()
-        early = self._foresee(author, reader, given) if likely else None
+        known = self._foresee(author, reader, given) if likely else None
+        if evaluator is not None:
+            self._begin_evaluating(evaluator, known, executed, given)
         about = hir = self._about(executed)
         self.stops = about.twin or bool(form)
+        first: Case | None = None
         if about.twin:
             self.candidate = candidate = executed
             candidate.stop()
-            if early is not None and early[0].stands == about.stands:
-                hir, described = early
-            else:
-                hir, described = self._understand(about)
+            if known is None or known.hir.stands != about.stands:
+                evaluator = self._forget(evaluator)
+                known = self._understand(about)
+            hir = known.hir
+            asked, first = self._begun(known, evaluator, given)
         else:
-            self.candidate = candidate = self._start("candidate", "reader")
+            evaluator = self._forget(evaluator)
+            self.candidate = candidate = self._start("candidate", "evaluator")
             described = self._described(reader, hir)
-        self._dismiss(author, reader)
-        signature = Signature.read(described, hir.module)
-        self.program = str(described.get("text", ""))
-        if not self.stops and not request.expected:
-            refuse("check-expected-absent", None, function=signature.name)
-        if not about.twin:
             self._begin_giving(candidate, hir, form, request.device)
-        judged = judged_outputs(request.outs, signature)
-        for output in signature.outputs:
-            hold_predicates(output.name, judged[output.name], output.dtype)
-        weights = gather_weights(request.weights, signature, self.seed, self.folder)
-        files = None if request.files is None else named_files(request.files, signature)
-        cases = [(dims, False) for dims in self._cases(signature, files, given)]
-        self._hold_expected(signature, len(cases))
-        if about.twin and files is None and not request.only and not form:
-            rng = stream(self.seed, "neighbours")
-            cases += [(d, True) for d in neighbours(rng, signature, [d for d, _ in cases])]
-
+            asked = self._ask(Understood(hir, described), given)
+        self._dismiss(author, reader)
         if form:  # a program that cannot be lowered or built is not evaluated
             candidate.finish()
-        if not request.expected or about.twin:
-            evaluator = evaluator or self._start("reference", "reader")
-            self._begin_giving(evaluator, hir, device=request.device)
-            self.reference = Runner(evaluator, signature, weights, request.device, self.folder)
+        if not request.expected and self.reference is None:
+            self._evaluate(evaluator, hir, asked)
+        cases = [(dims, False) for dims in asked.cases]
+        if about.twin and asked.files is None and not request.only and not form:
+            rng = stream(self.seed, "neighbours")
+            cases += [(dims, True) for dims in neighbours(rng, asked.signature, asked.cases)]
         prepared: Runner | None = None
         done: list[Case] = []
         tensors: list[Held] = []
         for dims, near_by in cases:
             if near_by and not all(case.agrees for case in done):
                 break
-            case = self._case(signature, dims, near_by, judged, files, given)
+            case = first or self._case(asked, dims, near_by, given)
+            first = None
             if case is None:
                 continue
             candidate.go()
             if prepared is None:
-                prepared = Runner(candidate, signature, weights, request.device, self.folder)
+                prepared = Runner(
+                    candidate, asked.signature, asked.weights, request.device, self.folder
+                )
                 if self.reference is None and not self.own:  # a schedule evaluates for minutes
                     case.evaluate = self._evaluation(prepared)
-            self._run(prepared, case, signature)
-            weights.hold()
-            tensors += self._held(dims, case.draws, files)
+            self._run(prepared, case, asked.signature)
+            asked.weights.hold()
+            tensors += self._held(dims, case.draws, asked.files)
             tensors += [Held("expected", f"output[{n}]", path, dims, case.wanted[0][n])
                         for n, path in enumerate(request.expected)]  # fmt: skip
             done.append(case)
@@ -173,10 +167,9 @@ class Check(Session):
             case.settle()
         prepared.hold_weights()
         self._hold_sources()
-        if evaluator is not None and about.twin:
-            self._hold_libraries(evaluator)
-        return self._report(about, form, signature, judged, weights.record(), done, errors,
-                            tensors, prepared)  # fmt: skip
+        if self.reference is not None and about.twin:
+            self._hold_libraries(self.reference.child)
+        return self._report(about, form, asked, done, errors, tensors, prepared)
 
     @property
     def own(self) -> bool:
@@ -185,8 +178,7 @@ class Check(Session):
 
     # ---- processes
 
-    def _start(self, role: Role, kind: Kind = "reader") -> Child:
-        """A process that executes a twin, that tells an author's HIR, or that reads one."""
+    def _start(self, role: Role, kind: Kind) -> Child:
         request = self.request
         hidden = request.expected if role == "candidate" else ()
         child = Child(role, self.folder, request.seconds, request.device, VARIABLES, hidden,
@@ -194,19 +186,17 @@ class Check(Session):
         self.children.append(child)
         return child
 
-    def _server(self, kind: Kind) -> Server | None:
-        """What a process is forked from: one without numpy for a twin that may use no library."""
-        if kind != "twin" or self.request.libraries:
-            return self.server
-        if self.bare is None:
-            self.bare = Server(self.folder, VARIABLES)
-            self.bare.load(numpy=False)
-        return self.bare
-
-    def _import(self) -> None:
-        """Have torch imported for the processes that are started from now on."""
-        if self.server is not None:
-            self.server.load()
+    def _server(self, kind: Kind) -> Server:
+        """What a process is forked from: one that has torch; one without it, which is there
+        sooner; for a twin that may use no library, one without numpy."""
+        imported: Imported = "torch"
+        if kind in ("author", "reader"):
+            imported = ""
+        elif kind == "twin" and not self.request.libraries:
+            imported = "torch without numpy"
+        if imported not in self.servers:
+            self.servers[imported] = Server(self.folder, VARIABLES, imported)
+        return self.servers[imported]
 
     # ---- what a twin implements
 
@@ -214,17 +204,17 @@ class Check(Session):
         self._give(reader, hir)
         return reader.ask("describe", "describing its function")
 
-    def _understand(self, about: About) -> tuple[About, Mapping[str, Any]]:
+    def _understand(self, about: About) -> Understood:
         """The HIR of a twin, and its description, by processes of their own."""
         author, reader = (self._start("reference", kind) for kind in ("author", "reader"))
         hir = self._hir(author, about)
         described = self._described(reader, hir)
         self._dismiss(author, reader)
-        return hir, described
+        return Understood(hir, described)
 
     def _foresee(
         self, author: Child, reader: Child, given: Mapping[str, RawTensor]
-    ) -> tuple[About, Mapping[str, Any]] | None:
+    ) -> Understood | None:
         """The same for what the twin's text seems to implement, while torch is imported for the
         twin; inputs are drawn meanwhile. None where nothing came of it: what is wrong is told
         where the twin has said what it implements."""
@@ -239,7 +229,79 @@ class Check(Session):
             self._draw_ahead(signature, given)
         except (Refusal, Malformed):
             return None
-        return (hir, described) if not hir.twin else None
+        return Understood(hir, described) if not hir.twin else None
+
+    def _begin_evaluating(
+        self,
+        evaluator: Child,
+        known: Understood | None,
+        candidate: Child,
+        given: Mapping[str, RawTensor],
+    ) -> None:
+        """Have a process made ready to evaluate the reference, and let it evaluate while the
+        candidate loads, which has no input yet, if it is out of the candidate's reach."""
+        evaluator.begin("warm", "starting torch", device=self.request.device)
+        if known is not None and candidate.apart:
+            self.stops = True
+            self.ahead = self.later.begin("first", self._first, known, evaluator, given)
+
+    def _begun(
+        self, known: Understood, evaluator: Child | None, given: Mapping[str, RawTensor]
+    ) -> tuple[Asked, Case]:
+        """What is asked of a twin and its first case, which may have begun."""
+        if self.ahead is not None:
+            return self.ahead.result()
+        return self._first(known, evaluator, given)
+
+    def _first(
+        self, known: Understood, evaluator: Child | None, given: Mapping[str, RawTensor]
+    ) -> tuple[Asked, Case]:
+        """The first case of a twin, with what its errors need."""
+        asked = self._ask(known, given)
+        reference = self._evaluate(evaluator, known.hir, asked)
+        case = self._case(asked, asked.cases[0], False, given)
+        assert case is not None
+        if not self.slow:
+            case.evaluated[0] = reference.exact(case.draws[0].inputs, EXACT_SAMPLE)
+        return asked, case
+
+    def _forget(self, evaluator: Child | None) -> Child | None:
+        """End what was evaluated of another HIR than the candidate's; the process that did, where
+        it has not begun."""
+        if self.ahead is None:
+            return evaluator
+        if evaluator is not None:
+            evaluator.end()
+        wait([self.ahead])
+        self.ahead = self.reference = None
+        self.notes.clear()
+        self.slow = False
+        return None
+
+    def _ask(self, known: Understood, given: Mapping[str, RawTensor]) -> Asked:
+        """What the request comes to; refuses what cannot be judged."""
+        request = self.request
+        signature = Signature.read(known.described, known.hir.module)
+        if not self.stops and not request.expected:
+            refuse("check-expected-absent", None, function=signature.name)
+        judged = judged_outputs(request.outs, signature)
+        for output in signature.outputs:
+            hold_predicates(output.name, judged[output.name], output.dtype)
+        weights = gather_weights(request.weights, signature, self.seed, self.folder)
+        files = None if request.files is None else named_files(request.files, signature)
+        cases = list(self._cases(signature, files, given))
+        self._hold_expected(signature, len(cases))
+        program = str(known.described.get("text", ""))
+        return Asked(signature, program, judged, weights, files, cases)
+
+    def _evaluate(self, evaluator: Child | None, hir: About, asked: Asked) -> Runner:
+        """Give a process the HIR to evaluate."""
+        evaluator = evaluator or self._start("reference", "evaluator")
+        self._begin_giving(evaluator, hir, device=self.request.device)
+        self.reference = Runner(
+            evaluator, asked.signature, asked.weights, self.request.device, self.folder
+        )
+        return self.reference
 
     def _draw_ahead(self, signature: Signature, given: Mapping[str, RawTensor]) -> None:
         """Begin to draw what will be asked for first."""
@@ -260,15 +322,20 @@ class Check(Session):
             child.end()
 
     def close(self) -> None:
+        self._dismiss(*self.children)
+        for server in self.servers.values():
+            server.abandon()
+        if self.ahead is not None:  # it uses a process that ends here
+            wait([self.ahead], ENDING)
         super().close()
-        self.later.close()
-        if self.bare is not None:
-            self.bare.close()
+        for server in self.servers.values():
+            if server is not self.lent:
+                server.close()
 
     def _evaluation(self, runner: Runner) -> Any:
         """How a case has its inputs evaluated in float64, while the candidate is stopped."""
 
-        def evaluate(inputs: Mapping[str, RawTensor], most: int) -> tuple[Sequence[RawTensor], str]:
+        def evaluate(inputs: Mapping[str, RawTensor], most: int) -> Exact:
             if runner.child is not self.candidate:
                 self.candidate.stop()
             try:
@@ -282,15 +349,14 @@ class Check(Session):
 
     def _case(
         self,
-        signature: Signature,
+        asked: Asked,
         dims: Mapping[str, int],
         near_by: bool,
-        judged: Judged,
-        files: Mapping[str, str] | None,
         given: Mapping[str, RawTensor],
     ) -> Case | None:
         """The inputs of one set of extents and what is wanted on each; None for a neighbour that
         the reference does not cover."""
+        signature, judged, files = asked.signature, asked.judged, asked.files
         special = any(p.fn == "nan_inf" for fns in judged.values() for p in fns)
         values = self._values(special, near_by)
         draws = self._draws(signature, dims, files, given, values)
@@ -455,16 +521,14 @@ class Check(Session):
         self,
         about: About,
         form: str,
-        signature: Signature,
-        judged: Judged,
-        weights: Mapping[str, object],
+        asked: Asked,
         done: Sequence[Case],
         errors: Sequence[Any],
         tensors: Sequence[Held],
         prepared: Runner,
     ) -> Report:
         request = self.request
-        stated = {name: [str(p) for p in predicates] for name, predicates in judged.items()}
+        stated = {name: [str(p) for p in predicates] for name, predicates in asked.judged.items()}
         known = all(draw.values == "given" for case in done for draw in case.draws)
         if known and self.stops:
             self.notes.append("all inputs and expected values were known before the candidate ran")
@@ -480,15 +544,15 @@ class Check(Session):
              "numpy": version("numpy"), "python": platform.python_version()},
             self.seed,
             {near(path): digest for path, digest in self.sources.items()},
-            self.program,
+            asked.program,
             artefacts.executed(self.candidate, self.sources) if self.stops else {},
             self.candidate.isolation or {},
             prepared.manners.record(),
             "allowed" if request.libraries else "refused",
             reference_record(request, about, bool(request.expected and self.reference),
-                             self.program),
+                             asked.program),
             hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(),
-            weights,
+            asked.weights.record(),
             tensors,
             [row for case in done for row in case.rows()],
             [turn for case in done for turn in case.turns],
@@ -498,7 +562,7 @@ class Check(Session):
         )  # fmt: skip
 
 
-def _nobody(inputs: Mapping[str, RawTensor], most: int) -> tuple[Sequence[RawTensor], str]:
+def _nobody(inputs: Mapping[str, RawTensor], most: int) -> Exact:
     return [], "the reference is not evaluated"
 
 

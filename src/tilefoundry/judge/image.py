@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilefoundry.judge.numbers import Array
+from tilefoundry.judge.numbers import Array, alike
 from tilefoundry.judge.tensor import RawTensor
 
 Arrangement = Literal["plain", "offset", "padded", "strided", "transposed"]
@@ -69,7 +69,7 @@ class Image:
         is to lie there now), ``guard``, or nothing."""
         if found.size != self.data.size:
             return "guard"
-        if wanted is None and np.array_equal(found, self.data):
+        if wanted is None and alike(found, self.data):
             return ""
         other = Image(found, self.tensor, self.offset, self.strides)
         want = (wanted or self.tensor).flat.reshape(self.tensor.shape)
@@ -78,7 +78,7 @@ class Image:
         around, ours = found.copy(), self.data.copy()
         for data in (around, ours):
             Image(data, self.tensor, self.offset, self.strides).elements[...] = 0
-        return "" if np.array_equal(around, ours) else "guard"
+        return "" if alike(around, ours) else "guard"
 
 
 def _strides(shape: tuple[int, ...], arrangement: Arrangement) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from tilefoundry.judge.draw import Values, draw, shuffled, stream
 from tilefoundry.judge.extent import extent
 from tilefoundry.judge.image import Arrangement
-from tilefoundry.judge.numbers import coarsened
+from tilefoundry.judge.numbers import alike, coarsened
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
 
@@ -67,7 +67,7 @@ def random_inputs(
 def shuffled_inputs(seed: int, given: Mapping[str, RawTensor]) -> Drawn | None:
     """Elements of given floats in an order that nobody foresees; None without any."""
     made = {name: shuffled(stream(seed, "shuffled", name), t) for name, t in given.items()}
-    if all(np.array_equal(np.asarray(made[n].view), np.asarray(t.view)) for n, t in given.items()):
+    if all(alike(made[n].flat, t.flat) for n, t in given.items()):
         return None
     return Drawn("shuffled", made)
 
@@ -78,7 +78,7 @@ def coarse_inputs(given: Mapping[str, RawTensor]) -> dict[str, RawTensor] | None
     changed = False
     for name, tensor in given.items():
         flat = coarsened(tensor.flat, tensor.dtype) if tensor.dtype.is_float else None
-        changed = changed or (flat is not None and not np.array_equal(flat, tensor.flat))
+        changed = changed or (flat is not None and not alike(flat, tensor.flat))
         made[name] = tensor if flat is None else RawTensor(tensor.dtype, tensor.shape, flat)
     return made if changed else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,6 +30,9 @@ STORED: dict[str, str] = {
     "bool": "u1",
 }
 """How numpy holds each element type; a float that numpy lacks is held as its bits."""
+PART = 1 << 16
+"""Elements worked on at a time (512 KiB of float64): what is made of them stays in the caches,
+in memory that is there already."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,31 @@ def coarsened(raw: Array, dtype: DType) -> Array | None:
     kept = 23 if dtype.name == "f64" else 7
     if form is None or form.mantissa <= kept:
         return None
-    bits = raw.view(f"u{raw.dtype.itemsize}")
+    found = raw.view(f"u{raw.dtype.itemsize}").copy()
     drop = form.mantissa - kept
-    one = bits.dtype.type(1)
-    half = bits.dtype.type((1 << (drop - 1)) - 1) + ((bits >> drop) & one)
-    rounded = (bits + half) & ~bits.dtype.type((1 << drop) - 1)
-    return np.where(finite(raw, dtype), rounded, bits).view(raw.dtype)
+    one, low = found.dtype.type(1), found.dtype.type((1 << drop) - 1)
+    for at, stop in parts(raw.size):
+        bits = found[at:stop]
+        rounded = (bits + (low >> one) + ((bits >> drop) & one)) & ~low
+        np.copyto(bits, rounded, where=finite(raw[at:stop], dtype))
+    return found.view(raw.dtype)
+
+
+def parts(count: int, step: int = PART) -> Iterator[tuple[int, int]]:
+    """Ranges that make up ``count`` elements, ``step`` in each."""
+    return ((at, min(at + step, count)) for at in range(0, count, step))
+
+
+def alike(a: Array, b: Array) -> bool:
+    """Whether two contiguous arrays hold the same bytes; numpy compares words fastest."""
+    if a.nbytes != b.nbytes:
+        return False
+    bytes_a, bytes_b = (x.reshape(-1).view(np.uint8) for x in (a, b))
+    words = a.nbytes // 8 * 8
+    return bool(
+        np.array_equal(bytes_a[:words].view(np.uint64), bytes_b[:words].view(np.uint64))
+        and np.array_equal(bytes_a[words:], bytes_b[words:])
+    )
 
 
 def spell_value(value: float | int, dtype: DType) -> str:
@@ -169,15 +192,21 @@ def _nearest_byte(values: Array, name: str) -> Array:
 
 def ulp_distance(a: Array, b: Array, dtype: DType) -> Array:
     """How many representable values apart stored elements are, as float64; both zeros are one."""
-    keys = [_ordered(x, dtype) for x in (a, b)]
-    return np.where(keys[0] > keys[1], keys[0] - keys[1], keys[1] - keys[0]).astype(np.float64)
+    low, high = (_ordered(x, dtype) for x in (a, b))
+    if dtype.bits < 64:
+        return np.abs(low - high).astype(np.float64)
+    return np.where(low > high, low - high, high - low).astype(np.float64)
 
 
 def _ordered(raw: Array, dtype: DType) -> Array:
-    bits = raw.view(f"u{raw.dtype.itemsize}").astype(np.uint64)
+    """Integers in the order of the values, one apart where these are neighbours; of 64 bits they
+    begin at 2^63, as their differences need all bits."""
+    bits = raw.view(f"u{raw.dtype.itemsize}")
     if not FORMS[dtype.name].signed:
-        return bits
-    sign = np.uint64(1) << np.uint64(dtype.bits - 1)
-    size = bits & (sign - np.uint64(1))
-    middle = np.uint64(1) << np.uint64(63)
-    return np.where((bits & sign) != 0, middle - size, middle + size)
+        return bits.astype(np.int32)
+    sign = bits.dtype.type(1 << (dtype.bits - 1))
+    size = bits & ~sign
+    if dtype.bits == 64:
+        return np.where(bits & sign, sign - size, sign + size)
+    size = size.astype(np.int32 if dtype.bits <= 16 else np.int64)
+    return np.where(bits & sign, -size, size)

@@ -15,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tilefoundry.judge.numbers import Array, decode, spell_value, ulp_distance
+from tilefoundry.judge.numbers import PART, Array, alike, decode, spell_value, ulp_distance
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
 
 FIRST = 1 << 14
-CHUNK = 1 << 16
-"""Elements compared at a time (512 KiB of float64): what is made of them stays in the caches,
-in memory that is there already."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class Chunk:
         self.got, self.ref = decode(got, ref.dtype), ref.values(at, stop)
         self.masked = masked
         self.judged = np.isfinite(self.ref) if masked else np.ones(self.ref.shape, bool)
+        self.everywhere = not masked or bool(self.judged.all())
 
     @cached_property
     def same(self) -> Array:
@@ -76,14 +74,21 @@ class Chunk:
     def off(self) -> Array:
         """Absolute difference; infinite where one is NaN, 0 where not judged."""
         with np.errstate(invalid="ignore", over="ignore"):
-            off = np.where(self.same, 0, np.abs(self.got - self.ref))
+            off = np.abs(self.got - self.ref)
+        if np.isfinite(off).all():  # then both are finite everywhere
+            return off
+        off = np.where(self.same, 0, off)
         off = np.where(np.isnan(off), np.inf, off)
         return np.where(self.judged, off, 0)
 
     @cached_property
     def size(self) -> Array:
         """Magnitude of the reference; 0 where not judged."""
-        return np.where(self.judged, np.abs(self.ref), 0)
+        return self.held(np.abs(self.ref))
+
+    def held(self, values: Array) -> Array:
+        """Values with 0 where they are not judged."""
+        return values if self.everywhere else np.where(self.judged, values, 0)
 
 
 class Tally:
@@ -106,14 +111,14 @@ class Tally:
         self.count += chunk.ref.size
         wrong, value = self.see(chunk)
         self.value = max(self.value, value)
-        where = np.flatnonzero(wrong)
+        outside = int(np.count_nonzero(wrong))
         self.differ += chunk.differ
-        self.outside += where.size
-        if not where.size:
+        self.outside += outside
+        if not outside:
             return
         if self.elementwise:
             if self.place is None:
-                self.place = chunk.at + int(where[0])
+                self.place = chunk.at + int(np.argmax(wrong))
             return
         worst = int(np.argmax(chunk.off))
         if chunk.off[worst] > self.farthest:
@@ -130,6 +135,14 @@ class Tally:
 
 def _largest(values: Array) -> float:
     return float(values.max()) if values.size else 0.0
+
+
+def _scale(*arrays: Array) -> float:
+    """The power of two, so that scaling rounds nothing, at the largest finite magnitude; 0 where
+    there is none but 0."""
+    sizes = [max(_largest(x), -float(x.min())) for x in arrays if x.size]
+    largest = max(filter(math.isfinite, sizes), default=0.0)
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 0.0
 
 
 class AllClose(Tally):
@@ -187,8 +200,8 @@ def _dot(a: Array, b: Array) -> float:
 
 
 class Whole(Tally):
-    """A bound on the tensor as a whole: sums over squares, scaled by the largest magnitude seen
-    so that they do not overflow."""
+    """A bound on the tensor as a whole: sums over squares, of types of 64 bits scaled by the
+    largest magnitude seen, so that they neither overflow nor vanish."""
 
     elementwise = False
 
@@ -198,20 +211,21 @@ class Whole(Tally):
         self.sums: Array = np.zeros(3)
 
     def see(self, chunk: Chunk) -> tuple[Array, float]:
-        got = np.where(chunk.judged, chunk.got, 0)
-        ref = np.where(chunk.judged, chunk.ref, 0)
-        finite = [x for x in (_largest(np.abs(ref)), _largest(np.abs(got))) if math.isfinite(x)]
-        # A power of two, so that scaling rounds nothing.
-        scale = 2.0 ** math.frexp(max(finite, default=0.0))[1] if any(finite) else 0.0
-        if scale > self.scale:
-            self.sums *= (self.scale / scale) ** 2
-            self.scale = scale
-        if self.scale:
-            with np.errstate(invalid="ignore", over="ignore"):
-                self.sums += self.products(got / self.scale, ref / self.scale)
-        elif not np.all(chunk.off == 0):
-            self.sums[0] = np.inf
-        return chunk.off != 0, 0.0
+        got, ref = chunk.held(chunk.got), chunk.held(chunk.ref)
+        wrong = chunk.off != 0
+        if chunk.dtype.bits > 32:
+            scale = _scale(got, ref)
+            if scale > self.scale:
+                self.sums *= (self.scale / scale) ** 2
+                self.scale = scale
+            if not self.scale:
+                if wrong.any():
+                    self.sums[0] = np.inf
+                return wrong, 0.0
+            got, ref = got / self.scale, ref / self.scale
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.sums += self.products(got, ref)
+        return wrong, 0.0
 
     def products(self, got: Array, ref: Array) -> Array:
         raise NotImplementedError
@@ -219,8 +233,11 @@ class Whole(Tally):
 
 class RelL2(Whole):
     def products(self, got: Array, ref: Array) -> Array:
-        off = np.where(got == ref, 0, got - ref)
-        return np.array([_dot(off, off), _dot(ref, ref), 0])
+        off = got - ref
+        if math.isnan(squares := _dot(off, off)):  # an infinity is not off itself
+            off = np.where(got == ref, 0, off)
+            squares = _dot(off, off)
+        return np.array([squares, _dot(ref, ref), 0])
 
     def verdict(self) -> tuple[bool, float]:
         off, size, _ = self.sums
@@ -258,7 +275,7 @@ TALLIES: Mapping[str, type[Tally]] = {
 
 def compare(predicates: Sequence[Predicate], got: RawTensor, ref: RawTensor) -> list[Finding]:
     """Each predicate's finding on two tensors of the same element type and shape."""
-    if ref.is_finite and np.array_equal(got.flat, ref.flat):
+    if ref.is_finite and alike(got.flat, ref.flat):
         return [_identical(p, ref) for p in predicates]
     tallies = _tallies(predicates)
     masked = _masked(predicates)
@@ -294,9 +311,9 @@ def meets(
     predicates; None if it has the reference's values. Ends where an element decides."""
     tallies, masked, same = _tallies(predicates), _masked(predicates), True
     skips = ref.is_finite and all(tally.elementwise for tally in tallies)
-    for at, stop in _rising(ref):
+    for at, stop in rising(ref):
         raw = made(at, stop)
-        if skips and np.array_equal(raw, ref.flat[at:stop]):
+        if skips and alike(raw, ref.flat[at:stop]):
             continue
         chunk = Chunk(raw, ref, at, stop, masked)
         for tally in tallies:
@@ -323,18 +340,18 @@ def misplaced(got: RawTensor, ref: RawTensor) -> tuple[int, tuple[int, ...]] | N
 def chunks(tensor: RawTensor) -> list[tuple[int, int]]:
     """Ranges of elements of whole rows, a chunk's worth each."""
     row = tensor.shape[-1] if tensor.shape else 1
-    step = max(row, CHUNK // max(row, 1) * row, 1)
+    step = max(row, PART // max(row, 1) * row, 1)
     return [(at, min(at + step, tensor.count)) for at in range(0, tensor.count, step)]
 
 
-def _rising(tensor: RawTensor) -> Iterator[tuple[int, int]]:
+def rising(tensor: RawTensor) -> Iterator[tuple[int, int]]:
     """Ranges of whole rows, small ones first: what is decided early costs little."""
     row = tensor.shape[-1] if tensor.shape else 1
     at, step = 0, FIRST
     while at < tensor.count:
         stop = min(at + max(step // max(row, 1), 1) * row, tensor.count)
         yield at, stop
-        at, step = stop, min(4 * step, CHUNK)
+        at, step = stop, min(4 * step, PART)
 
 
 def _finding(tally: Tally, got: RawTensor, ref: RawTensor) -> Finding:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 
 from tilefoundry.diag import Diag, Refusal, Span, codes, refuse
 from tilefoundry.judge.jail import tree
+from tilefoundry.judge.jail.enter import DEGRADED
 from tilefoundry.judge.jail.settings import settings
 from tilefoundry.judge.server import ENDING, Server
 from tilefoundry.judge.server import own as own_variables
@@ -32,6 +33,8 @@ DIED: Mapping[Role, str] = {
     "reference": "check-reference-died",
     "rival": "measure-rival-died",
 }
+KEEP_APART = ("processes", "files")
+"""Protections that keep a child from all other processes."""
 _numbers = itertools.count()
 
 
@@ -142,13 +145,28 @@ class Child:
             raise self._refusal(answer["refusal"])
         return answer
 
+    @property
+    def apart(self) -> bool:
+        """Whether no process outside of its jail is within its reach; waits until it has told
+        what protections hold."""
+        until = time.monotonic() + self.left
+        try:
+            while not self._told():
+                self._wait(until)
+        except Malformed as broken:
+            self.died(f"it sent {broken}")
+        held = self.isolation or {}
+        return not any(held.get(part, DEGRADED).startswith(DEGRADED) for part in KEEP_APART)
+
     def _answer(self) -> dict[str, Any] | None:
-        """The next answer that is here; the first message of all tells how it is jailed."""
-        message = self.inbox.take()
-        if message is not None and self.isolation is None:
+        """The next answer that is here."""
+        return self.inbox.take() if self._told() else None
+
+    def _told(self) -> bool:
+        """Whether the child has told how it is jailed: by the first message of all."""
+        if self.isolation is None and (message := self.inbox.take()) is not None:
             self.isolation = {str(k): str(v) for k, v in message.get("isolation", {}).items()}
-            message = self.inbox.take()
-        return message
+        return self.isolation is not None
 
     def _wait(self, until: float) -> None:
         """Take what comes next: of an answer, of words, of the news of its end."""

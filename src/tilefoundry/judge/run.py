@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from tilefoundry.diag import refuse
 from tilefoundry.judge.channel import read_outputs
 from tilefoundry.judge.image import Arrangement, Image
+from tilefoundry.judge.numbers import alike
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor, spell
@@ -69,11 +73,10 @@ class Runner:
         self.who = f"the {child.role}"
         self.signature = signature
         self.device = device
-        self.folder = folder / f"{child.role}.runs"
-        self.folder.mkdir(mode=0o700)
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{child.role}.runs.", dir=folder))
         self.count = 0
         self.weights = weights
-        self.last: list[tuple[str, BinaryIO, Image]] = []
+        self.last: list[tuple[str, BufferedRandom, Image]] = []
         """Path, open file and contents of each input of the last call."""
         self.former: list[RawTensor] = []
         self.first: list[RawTensor] = []
@@ -192,9 +195,9 @@ class Runner:
 
     # ---- files
 
-    def _anew(self, images: Mapping[str, Image]) -> list[tuple[str, BinaryIO, Image]]:
+    def _anew(self, images: Mapping[str, Image]) -> list[tuple[str, BufferedRandom, Image]]:
         """Files of their own for inputs: a child maps them at addresses of their own."""
-        held: list[tuple[str, BinaryIO, Image]] = []
+        held: list[tuple[str, BufferedRandom, Image]] = []
         for n, image in enumerate(images.values()):
             path = self.folder / f"{self.count}.{n}.input"
             file = path.open("x+b")
@@ -203,7 +206,7 @@ class Runner:
             held.append((str(path), file, image))
         return held
 
-    def _again(self, images: Mapping[str, Image]) -> list[tuple[str, BinaryIO, Image]]:
+    def _again(self, images: Mapping[str, Image]) -> list[tuple[str, BufferedRandom, Image]]:
         """The files of the last call with new contents, which a child's mapping shows."""
         for n, ((path, file, old), image) in enumerate(
             zip(self.last, images.values(), strict=True)
@@ -235,7 +238,7 @@ class Runner:
     def _hold_inputs(
         self,
         names: Sequence[str],
-        held: Sequence[tuple[str, BinaryIO, Image]],
+        held: Sequence[tuple[str, BufferedRandom, Image]],
         found: Sequence[RawTensor],
     ) -> None:
         """Refuse changed inputs and writes around them; an input that holds an output by
@@ -269,7 +272,7 @@ class Runner:
     def _hold_results(
         self,
         names: Sequence[str],
-        held: Sequence[tuple[str, BinaryIO, Image]],
+        held: Sequence[tuple[str, BufferedRandom, Image]],
         found: Sequence[RawTensor],
     ) -> None:
         """Refuse results that are others a moment later, and results of the last call that
@@ -303,7 +306,7 @@ class Runner:
         if after is None or len(after) != len(before):
             self.child.died("it sent other outputs when it was asked once more")
         for n, (a, b) in enumerate(zip(before, after, strict=True)):
-            if not np.array_equal(np.asarray(a.view), np.asarray(b.view)):
+            if not alike(a.flat, b.flat):
                 refuse("check-output-unsettled", None, who=self.who, output=_named(outputs, n),
                        when=when, fix=fix)  # fmt: skip
 
@@ -312,14 +315,15 @@ def _named(outputs: Sequence[str], n: int) -> str:
     return outputs[n] if n < len(outputs) else f"output[{n}]"
 
 
-def _overwrite(file: BinaryIO, data: np.ndarray[Any, Any]) -> None:
+def _overwrite(file: BufferedRandom, data: np.ndarray[Any, Any]) -> None:
     """Write over a file in place: whoever maps it sees the new bytes."""
     file.seek(0)
     file.write(data.data)
     file.flush()
 
 
-def _contents(file: BinaryIO) -> np.ndarray[Any, Any]:
+def _contents(file: BufferedRandom) -> np.ndarray[Any, Any]:
     """The bytes of a file, read anew: a child that shortens one that is mapped ends its reader."""
+    found = np.empty(os.fstat(file.fileno()).st_size, np.uint8)  # numpy asks for large pages
     file.seek(0)
-    return np.frombuffer(file.read(), np.uint8)
+    return found[: file.readinto(found.data)]

@@ -17,7 +17,7 @@ import numpy as np
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import DType
 from tilefoundry.judge.numbers import Array, encode, finite, spacing
-from tilefoundry.judge.predicates import Finding, chunks, compare, meets
+from tilefoundry.judge.predicates import Finding, chunks, compare, meets, rising
 from tilefoundry.judge.stated import BLIND, Predicate
 from tilefoundry.judge.tensor import RawTensor
 
@@ -107,8 +107,10 @@ def screen(output: str, predicates: Sequence[Predicate], draws: Sequence[Draw]) 
 
 def _refuse_constant(output: str, references: Sequence[RawTensor]) -> None:
     firsts = {ref.flat[:1].tobytes() for ref in references}
-    constant = len(firsts) == 1 and all(np.all(ref.flat == ref.flat[0]) for ref in references)
-    zero = all(not np.any(ref.flat) or not np.any(ref.values()) for ref in references)
+    constant = len(firsts) == 1 and all(
+        np.all(ref.flat[at:stop] == ref.flat[0]) for ref in references for at, stop in rising(ref)
+    )
+    zero = not any(np.any(ref.values(*part)) for ref in references for part in rising(ref))
     if zero or (constant and max(ref.count for ref in references) > 1):
         value = references[0].values(0, 1)[0].item()
         refuse("check-reference-constant", None, output=output, value=value,

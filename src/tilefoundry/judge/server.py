@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tilefoundry
 from tilefoundry.judge.wire import receive, send
@@ -22,10 +22,12 @@ KEPT = frozenset(
 )
 """Variables that a child inherits, beside those of CUDA and the locale."""
 KEPT_LEADS = ("CUDA_", "NVIDIA_", "LC_")
+Imported = Literal["", "torch", "torch without numpy"]
+"""What children share beside our own code."""
 ENDING = 10.0
 """Seconds in which a process that was told to end must be gone."""
 STARTING = 120.0
-"""Seconds in which the server must have imported what it was asked to."""
+"""Seconds in which the server must have imported what it is to."""
 BEGIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "import tilefoundry.judge.jail.server as e; e.main()"
@@ -36,20 +38,24 @@ class Server:
     """A process from which children are forked, in the order in which they are asked for.
 
     ``folder`` is the judge's own; it is removed should the command be killed. ``variables`` are
-    set in the children's environment beside those that they inherit.
+    set in the children's environment beside those that they inherit. It imports ``imported``
+    before the first child is forked; numpy is withheld where children may not compute with it.
     """
 
-    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        variables: Mapping[str, str] | None = None,
+        imported: Imported = "",
+    ) -> None:
         self.folder = folder
         self.control, theirs = socket.socketpair()
         self._pids: list[int] = []
         self._asked = 0
-        self._bare: int | None = None
-        """How many children are forked before torch is imported; None: it was not asked for."""
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-u", "-c", BEGIN, _home(), str(theirs.fileno()),
-                 str(os.getpid()), str(folder)],
+                [sys.executable, "-I", *(["-B"] if sys.dont_write_bytecode else []), "-u", "-c",
+                 BEGIN, _home(), str(theirs.fileno()), str(os.getpid()), str(folder), imported],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -58,12 +64,6 @@ class Server:
                 env={**_environment(), **own(folder / "none", folder / "none"),
                      **(variables or {})},
             )  # fmt: skip
-
-    def load(self, numpy: bool = True) -> None:
-        """Have torch imported before the next child is forked; without numpy where children may
-        not compute with it."""
-        self._bare = self._asked
-        self._send({"do": "import", "numpy": numpy})
 
     def start(self, jail: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         """Ask for a child; the number by which :meth:`pid` knows it."""
@@ -84,15 +84,15 @@ class Server:
         self._send({"do": "kill", "pid": self.pid(number)})
 
     def abandon(self) -> None:
-        """End it at once where it is not done with importing torch: nobody waits for what would
-        be forked after that, and what was forked before ends by itself, as it was told."""
-        if self._bare is None or self.process.returncode is not None:
+        """End it at once where it is not done with importing: nobody waits for what would be
+        forked after that."""
+        if self.process.returncode is not None:
             return
         self.control.settimeout(0)
         with contextlib.suppress(OSError):
             while (message := receive(self.control)) is not None:
                 self._pids.append(int(message["pid"]))
-        if len(self._pids) <= self._bare:
+        if not self._pids:
             self.process.kill()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.ir.dtype import DType
-from tilefoundry.judge.numbers import Array, decode, encode, finite, stored
+from tilefoundry.judge.numbers import Array, decode, encode, finite, parts, stored
 
 Shape = tuple[int, ...]
 
@@ -71,7 +71,9 @@ class RawTensor:
     @cached_property
     def is_finite(self) -> bool:
         """Whether no element is NaN or infinite."""
-        return not self.dtype.is_float or bool(finite(self.flat, self.dtype).all())
+        return not self.dtype.is_float or all(
+            finite(self.flat[at:stop], self.dtype).all() for at, stop in parts(self.count)
+        )
 
     def values(self, start: int = 0, stop: int | None = None) -> Array:
         """Elements as float64, or as int64 where they are integers."""

@@ -119,8 +119,6 @@ class Session(Base):
 
     def measure(self) -> Report:
         asked = self.asked
-        if self.server is not None:
-            self.server.load()
         self._folder()
         early = None
         if asked.device != "cpu":  # where processors are not what is measured

@@ -11,40 +11,38 @@ from tilefoundry.judge.server import Server
 
 
 @pytest.fixture
-def server(tmp_path):
-    made = Server(tmp_path)
-    yield made
-    made.close()
+def started(tmp_path):
+    made = []
+
+    def start(imported):
+        made.append(Server(tmp_path, imported=imported))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
 
 
 def child(server, tmp_path):
     return Child("reference", tmp_path, 60, "cpu", {}, server=server)
 
 
-def test_an_import_that_nobody_waits_for_is_given_up(server, tmp_path):
-    before = child(server, tmp_path)
-    server.pid(before.place)
-    server.load()
-    after = child(server, tmp_path)
-    for one in (before, after):
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_import_that_nobody_waits_for_is_given_up(started, tmp_path, asked):
+    server = started("torch")
+    waiting = [child(server, tmp_path)] if asked else []
+    for one in waiting:
         one.end()
     server.abandon()
-    before.close()  # it was forked before: it ends by itself
-    after.close()
+    for one in waiting:
+        one.close()
     server.close()
     assert server.process.returncode in (-signal.SIGKILL, 0)  # 0: the import was done already
 
 
-def test_nothing_is_given_up_where_nothing_is_imported(server, tmp_path):
-    one = child(server, tmp_path)
-    server.abandon()
-    one.close()
-    server.close()
-    assert server.process.returncode == 0
-
-
-def test_nothing_is_given_up_once_the_import_is_done(server, tmp_path):
-    server.load()
+@pytest.mark.parametrize("imported", ["", "torch"])
+def test_nothing_is_given_up_once_the_import_is_done(started, tmp_path, imported):
+    server = started(imported)
     one = child(server, tmp_path)
     assert server.pid(one.place)
     server.abandon()

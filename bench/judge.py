@@ -23,6 +23,7 @@ sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "src")]  # without this folder: 
 
 from judge.cheats.attacks import ATTACKS  # noqa: E402
 from judge.cheats.catalogue import DEVICE, TWINS  # noqa: E402
+from judge.cheats.devices import DEVICE_ATTACKS  # noqa: E402
 from judge.cheats.programs import HIRS  # noqa: E402
 from judge.cheats.twins import AGREES, judged, write_program  # noqa: E402
 from judge.shared import Bench  # noqa: E402
@@ -46,7 +47,7 @@ def main() -> None:
             bench.close()
         if asked.device:
             shared = Bench("cuda")
-            run("device", DEVICE, folder, shared, counts)
+            run("device", [*DEVICE, *DEVICE_ATTACKS], folder, shared, counts)
             shared.close()
         os.chdir(ROOT)
     dishonest, honest = counts["dishonest"], counts["honest"]

@@ -31,6 +31,7 @@ class Program:
 class Twin:
     def __init__(self):
         self._side = torch.cuda.Stream()
+        self._calls, self._kept = 0, None
 
     @runtime_func
     def f(self, x):
@@ -65,6 +66,43 @@ def test_a_measurement_and_its_clocks(twin):
         clocks = side.clocks[data]
         assert side.data[data].median > 0 and clocks["device"] <= clocks["process"]
     assert report.devices[0]["driver"]
+
+
+KEPT = """self._calls += 1
+        if self._calls < 4 or self._calls % 8 == 0:
+            self._kept = x * x + x
+        return self._kept.clone()"""
+QUARTER = """import tilefoundry.targets.cuda.host.clock as clock
+        if not hasattr(clock, "was"):
+            clock.was = clock.Clock.time
+            def told(self, *args, **more):
+                found = clock.was(self, *args, **more)
+                return {**found, "ns": found["ns"] // 4}
+            clock.Clock.time = told
+        return x * x + x"""
+LOCKED = """import ctypes
+        nvml, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        nvml.nvmlInit_v2()
+        nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+        if nvml.nvmlDeviceSetGpuLockedClocks(device, 300, 300) == 0:
+            raise RuntimeError("the clock of the device was set")
+        return x * x + x"""
+LOOSE = [Judged("output", (Predicate("rel_l2", {"max": 8e-3}),))]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(KEPT, "measure-wrong"), (QUARTER, "measure-clock"), (LOCKED, None)],
+    ids=["kept", "a quarter of the time", "the device's clock"],
+)
+def test_times_that_are_not_a_calls(twin, body, code):
+    asked = Measurement(twin(body), "Twin.f", LOOSE, device="cuda", processes=1, runs=3)
+    if code is None:
+        assert measure(asked).sides
+        return
+    with pytest.raises(Refusal) as caught:
+        measure(asked)
+    assert caught.value.diags[0].code == code
 
 
 def test_work_on_a_stream_that_nobody_waits_for_is_refused(twin):

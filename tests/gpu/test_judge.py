@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from judge.cheats.catalogue import DEVICE
+from judge.cheats.devices import DEVICE_ATTACKS
 from judge.cheats.twins import judged, write_program
 from judge.shared import Bench
 
@@ -29,6 +30,6 @@ def bench():
     made.close()
 
 
-@pytest.mark.parametrize("twin", DEVICE, ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", [*DEVICE, *DEVICE_ATTACKS], ids=lambda twin: twin.name)
 def test_twins_on_a_device(twin, folder, bench):
     assert judged(twin, folder, bench) in twin.verdicts

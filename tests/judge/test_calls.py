@@ -1,5 +1,7 @@
 """The child's side of a call: bytes that outlive their tensor, memory that two tensors share."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -53,6 +55,9 @@ class OnDevice(Calls):
 
     def _settle(self):
         pass
+
+    def _stream(self):
+        return contextlib.nullcontext()
 
 
 def test_inputs_of_a_device_come_back_as_they_are(tmp_path):

@@ -67,9 +67,9 @@ class Calls:
         del former
         tensors = [tensor for _, _, tensor in self._held_inputs.values()]
         self._poison(poison)
+        stream = self._stream()
         with torch.no_grad(), self.recorder() if self.recorder else contextlib.nullcontext():
             found = self._called(tensors)
-            self._settle()
         outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         del found
         if self.recorder and self.recorder.called:
@@ -77,7 +77,9 @@ class Calls:
         answer = self._held(outputs, tensors) if self.subject is not None else {}
         if answer:
             return answer
-        self._write(out, outputs)
+        with stream:  # as a caller sees them: what it did not wait for is not there
+            self._write(out, outputs)
+        self._settle()
         self._return_inputs()
         if self.subject is not None:  # the evaluator's may be its inputs
             self._results.setdefault("first", outputs)
@@ -135,6 +137,14 @@ class Calls:
         if self.loaded.is_twin:
             called = getattr(self.subject, self.loaded.func)
         return called(*tensors)
+
+    def _stream(self) -> Any:
+        """The stream on which a caller goes on after a call; none of a CPU."""
+        if self.device == "cpu":
+            return contextlib.nullcontext()
+        import torch
+
+        return torch.cuda.stream(torch.cuda.current_stream(self.device))
 
     def _settle(self) -> None:
         """Wait for all work on the device, whichever stream it is on."""

@@ -90,8 +90,21 @@ def test_b_is_shared_and_a_is_not():
     assert empty.count == 2 * 2  # two warpgroups of two CTAs
     freed = [s for s in statements(func, "arrive") if s.barrier is empty]
     assert freed and all([axis.name for axis in s.over] == ["half"] for s in freed)
-    first, last = statements(func, "cluster")
-    assert "initialised" in first.why and "no CTA" in last.why
+    (first,) = statements(func, "cluster")
+    assert "initialised" in first.why
+
+
+def test_stores_by_an_engine_are_issued_before_the_last_barrier_and_waited_for_inside():
+    """What was sent to the others has arrived by then, and the barrier waits for nothing."""
+    for case in ("gemm_halves@pair", "gemm_skinny"):
+        func = lowered(case, sizes.INTERPRET[case])
+        order = [s for s, _ in walk(func.body) if isinstance(s, (Issue, Sync))]
+        (come,), (gone,) = statements(func, "cluster_arrive"), statements(func, "cluster_wait")
+        stores = [s for s in order if isinstance(s, Issue) and s.writes[0].storage == "gmem"]
+        assert stores and max(map(order.index, stores)) < order.index(come)
+        between = order[order.index(come) + 1 : order.index(gone)]
+        assert between and all(s.kind == "bulk_wait" and s.pending == 0 for s in between)
+        assert order[-1] is gone and "no CTA" in gone.why
 
 
 @pytest.mark.parametrize("slots", [1, 2])

@@ -168,7 +168,7 @@ def test_every_synchronisation_has_a_form():
     doc = tir.Sync.__doc__ or ""
     rows = re.findall(r"^    (\w[\w, ]*?)  +\S", doc, re.M)
     kinds = {kind for row in rows for kind in row.split(", ")} - {"kind"}
-    assert len(kinds) == 20
+    assert len(kinds) == 22
     assert kinds == set(SYNCS)
     assert len(KINDS) == len(SYNCS)
 

@@ -196,42 +196,42 @@ class _Writer:
         return [*init, Sync("barrier", id=0, threads=self.tree.threads, why=why)]
 
     def _halves(self, block: Block) -> Node | None:
-        """The statement before which nobody reaches the shared memory of another CTA any more:
-        what follows, such as stores of results, others need not wait for. None: there is none."""
-        last = self._last(block)
-        rest = self._rest(block.nodes[last])
-        if rest is not None:
-            block.nodes.insert(last + 1, rest)
-        return block.nodes[last + 1] if last + 1 < len(block.nodes) else None
+        """The statement before which all arrive at the last barrier of the cluster: the first plain
+        store of results behind all that reaches the shared memory of another CTA. A barrier behind
+        it would wait for the store, one further ahead for what was sent to the others just now.
+        None: there is none."""
+        at = self._cut(block)
+        return block.nodes[at] if at < len(block.nodes) else None
 
-    def _last(self, block: Block) -> int:
-        """The last statement that reaches the shared memory of another CTA."""
-        return max(
-            n
-            for n, node in enumerate(block.nodes)
-            for x in (node, *(self.tree.walk(node.body) if node.body is not None else ()))
-            if self._reaches(x)
-        )
+    def _cut(self, block: Block) -> int:
+        """Statements of ``block`` before that one; the scope around it becomes two."""
+        nodes = block.nodes
+        inside = [(node, *self.tree.walk(node.body)) if node.body else (node,) for node in nodes]
+        last = max(n for n, found in enumerate(inside) if any(map(self._reaches, found)))
+        scope, body = nodes[last], nodes[last].body
+        if isinstance(scope.stmt, With) and body is not None:
+            at = self._cut(body)
+            if at < len(body.nodes):
+                rest = Node(scope.stmt, block, at=scope.at)
+                rest.body = Block(body.mesh, body.mask, rest, body.nodes[at:])
+                for child in rest.body.nodes:
+                    child.block = rest.body
+                body.nodes = body.nodes[:at]
+                nodes.insert(last + 1, rest)
+                return last + 1
+        later = range(last + 1, len(nodes))
+        return next((n for n in later if any(map(self._stores, inside[n]))), len(nodes))
 
     def _reaches(self, node: Node) -> bool:
         stmt = node.stmt.arrive if isinstance(node.stmt, Signal) else node.stmt
         return bool(reach(stmt)) or any(a.over for a in self.accesses.of.get(node, ()))
 
-    def _rest(self, node: Node) -> Node | None:
-        """What follows the last such statement of a scope, cut off as a scope of its own."""
-        if not isinstance(node.stmt, With) or node.body is None:
-            return None
-        last = self._last(node.body)
-        inner = self._rest(node.body.nodes[last])
-        tail = [*([inner] if inner is not None else []), *node.body.nodes[last + 1 :]]
-        if not tail:
-            return None
-        made = Node(node.stmt, node.block, at=node.at)
-        made.body = Block(node.body.mesh, node.body.mask, made, tail)
-        for child in tail:
-            child.block = made.body
-        node.body.nodes = node.body.nodes[: last + 1]
-        return made
+    def _stores(self, node: Node) -> bool:
+        """Threads themselves store to device memory."""
+        effect = self.accesses.effects.get(node)
+        if effect is None or effect.completion == "bulk" or not isinstance(node.stmt, Issue):
+            return False
+        return any(v.storage == self.tree.func.target.default_storage for v in node.stmt.writes)
 
     def _end(self, block: Block, halves: bool) -> list[Stmt]:
         """Nothing is in flight when the kernel ends."""
@@ -242,6 +242,9 @@ class _Writer:
             if a.engine == "bulk"
         )
         out: list[Stmt] = []
+        if self.coupled and not halves and (stored or self.order.ends):
+            out.append(Sync("cluster_arrive", why=REACHED))
+            halves = True
         for mask in stored:
             wait = Sync("bulk_wait", pending=0, why="stores complete")
             out.append(wait if mask == block.mask else self._scoped(mask, block, (wait,)))

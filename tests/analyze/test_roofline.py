@@ -1,5 +1,6 @@
 """Time lower bounds and waves, from the target's figures by hand."""
 
+import json
 from fractions import Fraction
 
 import pytest
@@ -130,3 +131,46 @@ def test_a_machine_that_states_nothing(program):
     assert report.exit == 3
     assert any("unavailable" in why for why in report.undecided)
     assert made.report("compute-cost").exit == 0
+
+
+@pytest.mark.parametrize(
+    "target, run",
+    [
+        ("cpu.generic", "tilefoundry target probe --write my.box"),
+        ("intel.xeon_amx", "tilefoundry target probe --write my.box"),
+        ("apple.m2_pro", "tilefoundry target add FILE"),
+        ("nvidia.h200_sxm", None),
+    ],
+)
+def test_a_target_without_rates_says_what_makes_one(command, tmp_path, target, run):
+    path = tmp_path / "product.py"
+    path.write_text(
+        "from tilefoundry.dsl import *\n"
+        "from tilefoundry.target import AnyTarget\n"
+        f'@module(entry="f", target=AnyTarget("{target}"))\n'
+        "class A:\n"
+        "    @func\n"
+        '    def f(x: Tensor[(64, 64), "f32"]):\n'
+        "        return x * x\n"
+    )
+    answer = command("analyze", str(path), "--roofline", "--json")
+    lines = json.loads(answer.stdout)["head"]
+    hints = [line["run"] for line in lines if line["family"] == "hint"]
+    assert hints == ([run] if run else [])
+
+
+def test_bounds_that_are_open_may_be_the_limit(command, tmp_path):
+    """The EPYC's document has a rate of f32 and none of its memory."""
+    path = tmp_path / "square.py"
+    path.write_text(
+        "from tilefoundry.dsl import *\n"
+        "from tilefoundry.target import AnyTarget\n"
+        '@module(entry="f", target=AnyTarget("amd.epyc_avx512"))\n'
+        "class A:\n"
+        "    @func\n"
+        '    def f(x: Tensor[(64, 64), "f32"]):\n'
+        "        return x * x\n"
+    )
+    answer = command("analyze", str(path), "--roofline")
+    (line,) = [x for x in answer.stdout.splitlines() if x.startswith("# roofline")]
+    assert line.startswith("# roofline limit=float.f32 ") and line.endswith(" undecided=gmem")

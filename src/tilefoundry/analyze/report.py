@@ -28,6 +28,7 @@ from tilefoundry.lang.load import Selected
 from tilefoundry.lang.parse import module_context
 from tilefoundry.quantity import bytes_text
 from tilefoundry.targets import Storage, Target
+from tilefoundry.targets.folder import find_folder
 
 COMPUTE, MEMORY, ROOFLINE, TYPES = "compute-cost", "memory", "roofline", "types"
 
@@ -172,8 +173,22 @@ class _Builder:
     def _computes(self, node: Node) -> bool:
         return not isinstance(node.op, Structural) and node in self.priced.traffic.by_node
 
+    def _rated(self) -> tuple[Item, ...]:
+        """What to run for a target that has the rates."""
+        family = self.program.target.family
+        folder = find_folder(family)
+        probed = folder is not None and folder.has("host.probe")
+        run = "target probe --write my.box" if probed else "target add FILE"
+        id = "'my.box'" if probed else "the id in FILE"
+        return (
+            Item("run", f"tilefoundry {run}", QUOTED),
+            Item("then", f"AnyTarget({id}) as the module's target: it states the rates", QUOTED),
+        )
+
     def _roofline(self, found: Roofline) -> Iterator[Line]:
         limit = found.limit
+        caches = self.program.target.caches
+        unrated = [b.resource for b in found.bounds if b.unrated and b.resource not in caches]
         if found.open and found.open not in self.undecided:
             self.undecided.append(found.open)
         elif limit is None and found.bounds:
@@ -186,7 +201,11 @@ class _Builder:
                 items.append(Item("intensity", found.intensity, "op/byte"))
             if found.kind and found.attainable is not None:
                 items.append(Item("attainable", found.attainable, "op/s"))
+            if unrated:
+                items.append(word("undecided", ",".join(unrated)))  # any of them may be the limit
         yield Line("roofline", tuple(items))
+        if unrated:
+            yield Line("hint", self._rated())
         for bound in found.bounds:
             amount = number("amount", bound.amount, BYTE if bound.unit == "byte" else "count")
             items = [word("resource", bound.resource), amount]

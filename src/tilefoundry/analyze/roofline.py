@@ -36,6 +36,12 @@ class Bound:
     time: Fraction | None
     reason: str = ""
 
+    @property
+    def unrated(self) -> bool:
+        """Whether all that lacks is a rate that the target could state and does not."""
+        lacks = self.rate is not None and self.rate.value is None
+        return lacks and isinstance(self.amount.value, int)
+
 
 @dataclass(frozen=True)
 class Roofline:

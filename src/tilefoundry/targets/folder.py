@@ -43,7 +43,7 @@ class Folder:
     def module(self, part: str) -> ModuleType | None:
         """The file ``part`` (such as ``emit.program``), imported; None if there is none.
         Refuses a file of another's (``target-code``) that fails."""
-        if not self.path.joinpath(*part.split(".")).with_suffix(".py").is_file():
+        if not self.has(part):
             return None
         if self.place == "user":
             _as_package(self.package, self.path)
@@ -56,6 +56,10 @@ class Folder:
             raise
         except Exception as error:  # their own code: any failure is theirs
             self.fault(part, f"{type(error).__name__}: {error}", error)
+
+    def has(self, part: str) -> bool:
+        """Whether there is a file ``part``; imports nothing."""
+        return self.path.joinpath(*part.split(".")).with_suffix(".py").is_file()
 
     def modules(self, part: str) -> Iterator[tuple[str, ModuleType]]:
         """Every file of the sub-folder ``part`` with its name, imported, in order of name."""

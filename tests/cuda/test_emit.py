@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -16,13 +18,19 @@ from programs.sizes import EVALUATE, path
 from tilefoundry.build import build, build_program
 from tilefoundry.diag import Refusal
 from tilefoundry.emit import emit
+from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Sym, maximum, minimum, substitute
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
+from tilefoundry.lower.registers import divide, estimate
+from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.matrix import bit_terms
 from tilefoundry.targets.cuda.emit.memory import bits_in
 from tilefoundry.targets.cuda.emit.program import HEADER
 from tilefoundry.targets.cuda.emit.text import cuda_dim, fit
+from tilefoundry.targets.cuda.host.compiler import _resources
+from tilefoundry.targets.cuda.host.export import export
+from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import Issue, Sync, walk
 
 needs_nvcc = pytest.mark.skipif(
@@ -115,6 +123,24 @@ def test_the_machine_does_what_the_schedule_says(assembled):
         assert not re.search(r"\b(LDL|STL)\b", sass(built.library)), name
         seen |= wanted
     assert seen == words
+
+
+@needs_nvcc
+def test_an_export_says_how_it_was_compiled(assembled, tmp_path):
+    """The options that were settled on where registers would spill are among them."""
+    told = set()
+    for name in ("softmax_cluster", "row_sum"):
+        _, built = assembled[name]
+        export(built, str(tmp_path / name))
+        stem = built.source.name
+        command = json.loads((tmp_path / name / f"{stem}.json").read_text())["compile"]
+        told.add(any(word.startswith("-D") for word in command))
+        done = subprocess.run(command, cwd=tmp_path / name, capture_output=True, text=True,
+                              check=True)  # fmt: skip
+        (mine,) = _resources(done.stderr).values()
+        (kernel,) = built.kernels
+        assert mine["registers"] == kernel["registers"] and not mine["spill_bytes"], name
+    assert told == {True, False}
 
 
 TOUCHES = re.compile(r"\b(LDG|STG|LD|ST|ATOMG?|RED|REDG|LDGSTS|UTMALDG|UTMASTG|UBLKCP)\b")
@@ -231,6 +257,42 @@ def test_addresses_of_lanes_are_sums_over_bit_fields():
     values = [lane % 8 * 128 + lane // 8 * 16 for lane in range(32)]
     assert bit_terms(values) == [(0, 3, 128), (3, 2, 16)]
     assert bit_terms([0, 1, 2, 4]) is None
+
+
+def told(func, path, value):
+    """A kernel for the same device, but for one fact."""
+    device = func.target.device
+    fact = replace(func.target.fact(path), value=value)
+    return replace(func, target=Target(replace(device, facts={**device.facts, path: fact})))
+
+
+@pytest.mark.parametrize(
+    ("case", "path", "value", "fewer"),
+    [
+        ("rmsnorm", "registers.count", 16384, 2),
+        ("rmsnorm", "resident.thread", 512, 2),
+        ("rmsnorm", "resident.cta", 3, 3),
+        ("transpose_smem", "memory.shared.processor_capacity", 32768, 3),
+        ("rmsnorm", "processors.count", 32768, 1),
+    ],
+)
+def test_what_is_resident_is_what_the_documents_say(case, path, value, fewer):
+    (func,) = program(case, own=True).kernels.values()
+    assert Kernel(func, Writer(), {}).resident() > fewer
+    assert Kernel(told(func, path, value), Writer(), {}).resident() == fewer
+
+
+def test_registers_are_moved_within_what_the_documents_say():
+    (func,) = program("gemm_optimal", own=True).kernels.values()
+    roles = estimate(func)
+
+    def moved(func):
+        return {count for _, _, count in divide(func, roles).registers}
+
+    assert len(moved(func)) == 2
+    assert moved(told(func, "registers.count", 2 * 65536)) == {0}
+    assert max(moved(told(func, "registers.count", 48 * 1024))) < max(moved(func))
+    assert min(moved(told(func, "limits.setmaxnreg.min", 48))) > min(moved(func))
 
 
 def test_bits_that_an_address_may_have():

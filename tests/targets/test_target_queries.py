@@ -3,6 +3,7 @@
 import pytest
 
 from tilefoundry.targets import load_target
+from tilefoundry.targets.target import RegisterFile
 
 
 @pytest.fixture
@@ -49,6 +50,13 @@ def test_processor_and_residency(h200):
         "warp": 64,
     }
     assert {n: f.value for n, f in h200.groups.items()} == {"warp": 32, "warpgroup": 128}
+
+
+def test_registers(h200):
+    """CUDA C++ Programming Guide, compute capability 9.0; PTX ISA, setmaxnreg."""
+    assert h200.registers == RegisterFile(65536, 255, 8, 128, 24)
+    assert [h200.registers.even(n) for n in (128, 256, 384, 512, 1024)] == [255, 255, 168, 128, 64]
+    assert load_target("cpu.generic").registers is None
 
 
 def test_max_units(h200):

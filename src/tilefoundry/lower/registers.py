@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilefoundry.ir.mesh import Axis, Mesh, arrange, enter
+from tilefoundry.targets.target import RegisterFile
 from tilefoundry.tir.program import Buffer, For, PrimFunc, Stmt, Sync, When, With, views, walk
 
 OVERHEAD = 24
-FILE, MOST, UNIT, GROUP = 65536, 255, 8, 128
-"""Registers of one processor; of one thread; the granule of setmaxnreg; its threads."""
-LEAST = 24
-"""The fewest that setmaxnreg takes."""
+SPARE = 16
+"""What a role keeps beyond its estimate when it gives others the rest."""
 
 
 @dataclass(frozen=True)
@@ -95,40 +94,41 @@ def divide(func: PrimFunc, roles: tuple[Role, ...]) -> PrimFunc:
     """``func`` with the registers of its ``roles`` declared and, where an even share is too
     small for one, moved between whole warpgroups. Lanes of a vector have none of their own:
     what vectors hold is in the memory analysis."""
-    if not func.target.groups:
+    file = func.target.registers
+    if file is None:
         return func
     level = func.target.levels[-1]
     threads = next((t.size for t in func.topologies if t.level == level), 1)
-    even = min(MOST, FILE // max(threads, 1) // UNIT * UNIT)
-    given: dict[int, int] = {}
-    if any(r.registers > even for r in roles) and threads % GROUP == 0 and threads > GROUP:
-        given = _moved(roles, threads // GROUP, even)
+    group, given = file.group, dict[int, int]()
+    if any(r.registers > file.even(threads) for r in roles) and threads % group == 0:
+        given = _moved(file, roles, threads)
     table = tuple(
-        (_span(role), role.registers, given.get(role.units[0] // GROUP, 0)) for role in roles
+        (_span(role), role.registers, given.get(role.units[0] // group, 0)) for role in roles
     )
     out = replace(func, registers=table)
-    return _declared(out, given, threads) if given else out
+    return _declared(out, given, group, threads) if given else out
 
 
-def _moved(roles: tuple[Role, ...], groups: int, even: int) -> dict[int, int]:
+def _moved(file: RegisterFile, roles: tuple[Role, ...], threads: int) -> dict[int, int]:
     """Registers per warpgroup: little ones give up what they do not need, the others share
-    the rest evenly."""
+    the rest evenly; empty where nothing is gained."""
+    step, least, groups = file.step, file.least, threads // file.group
+    if least is None or groups == 1:
+        return {}
     need = [0] * groups
     for role in roles:
         for unit in role.units:
-            need[unit // GROUP] = max(need[unit // GROUP], role.registers)
-    small = {g: _up(max(need[g], LEAST) + 16 if need[g] else LEAST) for g in range(groups)}
+            need[unit // file.group] = max(need[unit // file.group], role.registers)
+    even = file.even(threads)
+    kept = [max(n, least) + SPARE if n else least for n in need]
+    small = {g: -(-n // step) * step for g, n in enumerate(kept)}
     small = {g: n for g, n in small.items() if n < even and need[g] <= even}
     rest = [g for g in range(groups) if g not in small]
     pool = even * groups - sum(small.values())
-    share = min(MOST // UNIT * UNIT, pool // len(rest) // UNIT * UNIT) if rest else 0
+    share = min(file.most, pool // len(rest)) // step * step if rest else 0
     if share <= even:
         return {}
     return {g: small.get(g, share) for g in range(groups)}
-
-
-def _up(x: int) -> int:
-    return -(-x // UNIT) * UNIT
 
 
 def _span(role: Role) -> str:
@@ -137,7 +137,7 @@ def _span(role: Role) -> str:
     return f"{units[0]}:{units[-1] + 1}{runs}"
 
 
-def _declared(func: PrimFunc, given: dict[int, int], threads: int) -> PrimFunc:
+def _declared(func: PrimFunc, given: dict[int, int], each: int, threads: int) -> PrimFunc:
     """setmaxnreg of each run of warpgroups with one number, where the roles part."""
     runs: list[tuple[int, int, int]] = []
     for group, count in sorted(given.items()):
@@ -167,7 +167,7 @@ def _declared(func: PrimFunc, given: dict[int, int], threads: int) -> PrimFunc:
         )
         made: list[Stmt] = []
         for lo, hi, count in runs:
-            axes = arrange(level, (hi - lo, GROUP), ("warpgroup", "lane"), None, lo * GROUP)
+            axes = arrange(level, (hi - lo, each), ("warpgroup", "lane"), None, lo * each)
             own = Mesh(axes, mesh.sizes)
             inside = enter(mesh, own, func.target.levels)
             sync = Sync("registers", count=count, why=f"warpgroups {lo}:{hi}")

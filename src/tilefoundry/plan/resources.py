@@ -60,11 +60,8 @@ class Capacities:
 
     def even(self, units: int) -> int | None:
         """Registers of one unit when all have the same."""
-        count = self.stated("registers.count")
-        if count is None:
-            return None
-        share = count // units // 8 * 8
-        return min(share, self.stated("registers.per_unit") or share)
+        file = self.target.registers
+        return None if file is None else file.even(units)
 
 
 @dataclass(frozen=True)

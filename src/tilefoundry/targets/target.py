@@ -72,6 +72,25 @@ class Processor:
     resident: Mapping[str, Fact]
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterFile:
+    """The registers of a processor, which its units share.
+
+    A unit has at most ``most``, and a multiple of ``step``. ``least``: the fewest that a unit
+    may keep where groups of ``group`` units hand theirs over to others; None where they cannot.
+    """
+
+    count: int
+    most: int
+    step: int
+    group: int
+    least: int | None
+
+    def even(self, units: int) -> int:
+        """Registers of each of ``units`` that are launched together."""
+        return min(self.most, self.count // max(units, 1) // self.step * self.step)
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """The hardware as analyses see it; immutable, compared by identity."""
@@ -180,6 +199,19 @@ class Target:
         if outer == "machine" and level == shape.processor_level:
             return self.processor.count
         return self.stated(f"units.{level}.per.{outer}")
+
+    @cached_property
+    def registers(self) -> RegisterFile | None:
+        """None where the innermost units have none of their own, or how many is not known."""
+        paths = ("registers.count", "registers.per_unit", "registers.granule")
+        found = [f.value if (f := self.stated(path)) else None for path in paths]
+        sizes = [size for f in self.groups.values() if isinstance(size := f.value, int)]
+        count, most, granule = (n if isinstance(n, int) else None for n in found)
+        if count is None or most is None or granule is None or not sizes:
+            return None
+        least = self.stated("limits.setmaxnreg.min")
+        fewest = least.value if least and isinstance(least.value, int) else None
+        return RegisterFile(count, most, granule // min(sizes), max(sizes), fewest)
 
     # ---- memory
 

@@ -243,12 +243,12 @@ def registers(layout: Layout, findings: Findings) -> None:
                 f"{stmt.count} registers per thread",
                 f"a multiple of {step} from {low} to {high}",
             )  # fmt: skip
-        held |= dict.fromkeys(site.threads, stmt.count)
-    if not held or layout.threads % WARPGROUP:
+        held.update((t, stmt.count) for t in site.threads)
+    file = target.registers
+    if not held or file is None or layout.threads % WARPGROUP:
         return
-    pool = int(target.fact("registers.count").value)
-    launch = min(pool // layout.threads, 255) // 8 * 8
-    total = sum(held.get(t, launch) for t in range(layout.threads))
+    launch = file.even(layout.threads) // file.step * file.step
+    total = sum(held.values()) + launch * (layout.threads - len(held))
     if total > launch * layout.threads:
         findings.add(
             "register-plan", Place(layout.func.name, ""), None,

@@ -22,6 +22,7 @@ from tilefoundry.targets.cuda.emit.held import moving, words
 from tilefoundry.targets.cuda.emit.places import MapUse, Places
 from tilefoundry.targets.cuda.emit.scopes import Arrays, Turns, steps
 from tilefoundry.targets.cuda.emit.text import narrow, stored_type, word_type
+from tilefoundry.targets.fact import Fact
 from tilefoundry.tir.naming import ring_name
 from tilefoundry.tir.plans import participants
 from tilefoundry.tir.program import (
@@ -40,10 +41,6 @@ from tilefoundry.tir.program import (
 )
 
 WARP = 32
-POOL, THREADS, MOST_CTAS = 65536, 2048, 32
-"""Of an SM: registers, threads, CTAs."""
-SHARED, RESERVED_SHARED = 233472, 1024
-"""Bytes of shared memory of an SM, and what the system takes of each CTA's."""
 SHARE = 0.3
 """Of the estimated registers, what a kernel is tried with for the sake of more CTAs: results
 take the places of operands, which the estimate counts beside each other."""
@@ -172,15 +169,22 @@ class Kernel(Places, Statements):
     def resident(self) -> int:
         """CTAs that the launch would put on one SM if registers allow: as many as there are,
         up to what shared memory has room for and what leaves most of the estimate."""
-        count = self.func.target.processor.count.value
-        wanted = -(-self.grid // count) if isinstance(count, int) else 1
         if any(isinstance(s, Sync) and s.kind == "registers" for s, _ in walk(self.func.body)):
             return 1
-        if self.func.shared_bytes:
-            wanted = min(wanted, SHARED // (self.func.shared_bytes + RESERVED_SHARED))
+        target = self.func.target
+        file, shared = target.registers, target.storages["smem"]
         most = max((n for _, n, _ in self.func.registers), default=1)
-        wanted = min(wanted, POOL // (self.threads * max(32, int(most * SHARE))))
-        return max(1, min(wanted, THREADS // self.threads, MOST_CTAS))
+        limits = [
+            (_known(target.resident.get("thread")), self.threads),
+            (_known(target.resident.get("cta")), 1),
+            (file.count if file else 0, self.threads * max(WARP, int(most * SHARE))),
+        ]
+        if self.func.shared_bytes:
+            each = self.func.shared_bytes + _known(shared.reserved)
+            limits.append((_known(shared.processor_capacity), each))
+        count = _known(target.processor.count)
+        wanted = -(-self.grid // count) if count else 1
+        return max(1, min(wanted, *(have // each for have, each in limits if have)))
 
     def _wait_for_the_one_before(self) -> None:
         self._waits += 1
@@ -447,6 +451,11 @@ class Kernel(Places, Statements):
             text, span = lines[-2]
             if text.strip().endswith(";") and "=" not in text.split("(")[0].split("[")[0]:
                 lines[-3:] = [(text[4:], span)]
+
+
+def _known(fact: Fact | None) -> int:
+    """0 where nothing is known."""
+    return fact.value if fact and isinstance(fact.value, int) else 0
 
 
 def _cluster(func: PrimFunc, sizes: Mapping[str, int]) -> int:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tilefoundry.targets.cuda.emit.kernel import Kernel
 
 WARP = 32
-POOL = 65536
-"""Registers of an SM."""
 
 
 @contextmanager
@@ -110,7 +108,9 @@ def write(k: Kernel, stmt: Sync, mesh: Mesh) -> None:
         case "async_wait":
             out.line(f"tf_async_wait<{stmt.pending}>();{why}")
         case "registers":
-            start = min(255, POOL // k.threads // 8 * 8)
+            file = k.func.target.registers
+            assert file is not None
+            start = file.even(k.threads)
             word = "more" if stmt.count > start else "fewer"
             out.line(f"tf_{word}_registers<{stmt.count}>();{why}")
         case _:

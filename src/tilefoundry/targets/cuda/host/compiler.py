@@ -20,13 +20,15 @@ from tilefoundry.emit.source import Source
 
 ARCH = "sm_90a"
 OPTIONS = (
-    f"-arch={ARCH}", "-std=c++17", "-lineinfo",
+    f"-arch={ARCH}", "-std=c++17",
     "-fmad=false",  # a product that is added rounds first, as the program says
 )  # fmt: skip
-NVCC = ("-cubin", "-O3", "-Xptxas", "-v", "-diag-suppress", "177")
+NVCC = ("-cubin", "-lineinfo", "-O3", "-Xptxas", "-v", "-diag-suppress", "177")
 RTC = ("--ptxas-options=-v",)
+"""No table of lines: NVRTC writes the time of day into it."""
 SECONDS = 600
-LOG = "compiler.log"
+LOG, SAID = "compiler.log", "compiler.options"
+"""What the compiler said, and what it was asked, a word a line."""
 HERE = "/proc/self/cwd"
 """The folder of a process by a name that is the same wherever it is: that which nvcc runs in;
 for a debugger that names of files begin with, its own, where the author's paths lead."""
@@ -89,7 +91,8 @@ def compiled(source: Source) -> Entry:
         for name, text in source.files.items():
             (folder / name).write_text(text, encoding="utf-8")
             os.utime(folder / name, (0, 0))  # which the line table names
-        log = once(folder, said)
+        asked = said
+        log = once(folder, asked)
         wanted = {m[1]: int(m[2]) for m in _RESIDENT.finditer(source.files[file])}
         while True:
             spilt = [f"{k.upper()}_RESIDENT" for k, r in _resources(log).items()
@@ -98,7 +101,9 @@ def compiled(source: Source) -> Entry:
             if not fewer:
                 break
             wanted |= fewer
-            log = once(folder, [*said, *(f"-D{m}={n}" for m, n in wanted.items())])
+            asked = [*said, *(f"-D{m}={n}" for m, n in wanted.items())]
+            log = once(folder, asked)
+        (folder / SAID).write_text("\n".join(asked), encoding="utf-8")
         (folder / LOG).write_text(log, encoding="utf-8")
 
     return entry(key_of(parts), cubin, make)

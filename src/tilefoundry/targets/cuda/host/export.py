@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilefoundry.build import Built
 from tilefoundry.diag import refuse
-from tilefoundry.targets.cuda.host.compiler import OPTIONS
+from tilefoundry.targets.cuda.host.compiler import SAID
 
 
 def export(built: Built, folder: str) -> tuple[Path, ...]:
@@ -32,8 +32,10 @@ def _described(built: Built) -> dict[str, object]:
     """Arguments in order, bytes of workspace (zeros at first), launches in order with their
     parameters and the tensor maps to encode."""
     source = built.source
+    asked = (built.entry.folder / SAID).read_text(encoding="utf-8").splitlines()
+    asked = asked if "-cubin" in asked else ["-cubin", *asked]
     return {
-        "compile": ["nvcc", "-cubin", *OPTIONS, *source.flags, next(iter(source.files))],
+        "compile": ["nvcc", *asked, next(iter(source.files))],
         "arguments": [
             {"name": a.name, "role": a.role, "dtype": a.dtype.name, "shape": a.shape}
             for a in source.arguments

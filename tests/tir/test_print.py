@@ -557,6 +557,7 @@ TOKEN = re.compile(r'[A-Za-z_]\w*|\d+|"[^"\n]*"|\S')
 STRANGE = ("", "0", "-1", "1.5", "None", "T", "min", "x", "full", "(1, 2)", "lambda: 0", "S(0)")
 
 
+@pytest.mark.filterwarnings("ignore:invalid decimal literal:SyntaxWarning")  # 0and: Python's own
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_change_is_read_or_refused(data):

@@ -300,6 +300,9 @@ def _construct(cls: type, children: Mapping[str, type | ModuleList]) -> None:
     own = cls.__init__
 
     def init(self: Any, weights: Mapping[str, Any] | None = None) -> None:
+        if weights is None and "weights" in vars(self):
+            own(self)  # of a class that this one is a base of, which has set them
+            return
         given = weights or {}
         self.weights = {name: value for name, value in given.items() if "." not in name}
         for name, child in children.items():

@@ -98,6 +98,29 @@ def test_a_twin_may_orchestrate_itself():
     assert is_twin(Own) and Own().forward("x") == "own"
 
 
+def test_a_twin_may_be_a_base_of_another():
+    """With an ``__init__`` of its own, of its base, of both that call one another: the weights
+    and children are those that were given."""
+
+    @runtime_module(Outer)
+    class Plain(OuterTwin):
+        pass
+
+    @runtime_module(Outer)
+    class Calling(OuterTwin):
+        def __init__(self):
+            super().__init__()
+            self._also = len(self.layers)
+
+    given = {"layers.0.w": 1, "layers.1.w": 2, "last.w": 3, "own": 4}
+    for cls in (Plain, Calling):
+        made = cls(given)
+        assert made.weights == {"own": 4} and made._ready == ["own"]
+        assert [layer.weights for layer in made.layers] == [{"w": 1}, {"w": 2}]
+        assert made.last.scale(0) == ("scale", 0, 3)
+    assert Calling(given)._also == 2
+
+
 def test_a_twin_of_no_module():
     def decorated():
         @runtime_module("Inner")

@@ -194,6 +194,12 @@ def test_refusals(clause, change):
     assert found.clause == clause, found
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(1 << 31, True), ((1 << 31) + 128, False)])
+def test_coordinates_are_words(rows, fits):
+    found = mapped((128, 64), A_POST, (rows, 64), (rows - 128, 0))
+    assert isinstance(found, TensorMap) if fits else found.clause == "extent"
+
+
 def test_six_axes_are_refused():
     shape = (2, 2, 2, 2, 2, 8)
     tile = place(TensorType(shape, DTYPES["bf16"], None, "smem"))

@@ -18,6 +18,8 @@ from tilefoundry.targets.contract.match import SPANS
 from tilefoundry.targets.contract.place import Place, Window, buffer_modes, panels
 
 MAX_RANK, MAX_BOX, MAX_STRIDE = 5, 256, 1 << 40
+MAX_EXTENT = 1 << 31
+"""Of a dimension: coordinates are signed words of 32 bits."""
 SMEM_ALIGN = 128
 WIDTHS = (8, 16, 32, 64)
 
@@ -114,7 +116,7 @@ def tensor_map(tile: Place, window: Window) -> TensorMap | Unmet:
     """The map for a tile in shared memory and the window of a global tensor that it mirrors.
 
     Refuses by clause: ``dtype``, ``swizzle``, ``layout`` (of either side), ``stride``, ``box``,
-    ``rank``, ``alignment``.
+    ``rank``, ``extent``, ``alignment``.
     """
     if tile.bits not in WIDTHS:
         return Unmet("dtype", "elements of 1, 2, 4 or 8 bytes", f"{tile.bits} bits")
@@ -291,6 +293,11 @@ def _checked(
     if span and inner != span:
         return Unmet("box", f"an innermost run of the swizzle's span, {span} bytes",
                      f"{inner} bytes", fix)  # fmt: skip
+    for d in dims:
+        if isinstance(d.extent, int) and d.extent > MAX_EXTENT:
+            return Unmet("extent", "at most 2^31 along each dimension",
+                         f"{d.extent} along axis {d.axis} of {window.whole}",
+                         "reshape it to two axes")  # fmt: skip
     for d in dims[1:]:
         if isinstance(d.stride, int) and (d.stride % 16 or d.stride >= MAX_STRIDE):
             got = f"axis {d.axis} of {window.whole} steps {d.stride} bytes"

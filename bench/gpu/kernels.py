@@ -415,6 +415,7 @@ def main() -> None:
             }  # fmt: skip
             Path(given.write).write_text(json.dumps(record, indent=1) + "\n")
         torch.cuda.empty_cache()
+    print(f"took {time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ REPEATS = 3
 GRAPH, SHORT = 10, 100.0
 HOST_CALLS = 200
 COPY_BYTES = 1 << 30
+WRONG = 0.02
+"""Of the largest element: results of 16 and 8 bits differ by a third of that."""
 BOTH = ("interleaved", "sustained")
 Call = Callable[[], Any]
 Rival = Callable[..., Tensor]
@@ -347,6 +349,8 @@ def measured(name: str, row: Row, copy: float, seconds: float) -> list[dict[str,
     torch.cuda.synchronize()
     got = outputs[0].float().reshape(want.shape)
     apart = float((got - want).abs().max() / want.abs().max())
+    if not apart <= WRONG:
+        raise ValueError(f"results are wrong: off by {apart:.2e} of the largest")
     calls = {k: (lambda f=f: f(*given)) for k, f in rivals.items()}
     for call in calls.values():
         call()

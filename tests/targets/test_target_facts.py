@@ -27,6 +27,7 @@ SM90 = {
     "memory.shared.banks": 32,
     "memory.shared.bank_width": 4,
     "memory.shared.rate": 128,
+    "memory.l2.sector": 32,
     "memory.l1.capacity": 256 * KIB,
     "rate.fma.f32": 128,
     "rate.integer": 64,

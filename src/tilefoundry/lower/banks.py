@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm, prod
+from typing import TypeAlias
 
 from tilefoundry.ir.expr import multiple_of
 from tilefoundry.ir.mesh import Axis, Mesh
@@ -69,37 +70,50 @@ def wavefronts(issue: Issue, mesh: Mesh, banks: Banks = Banks()) -> Wavefronts |
 
     Where a tile starts at an address that is not a number, the worst of all starts counts.
     """
+    found = accesses(issue, mesh, "smem", banks.lanes)
+    if found is None:
+        return None
+    near, where, bytes, lists = found
+    counted = _Count(where, near.buffer.offsets, bytes, banks)
+    each = [(counted(lanes), -(-len(lanes) * bytes // banks.span)) for lanes in lists]
+    return Wavefronts(bytes, *max(each)) if each else None
+
+
+Accesses: TypeAlias = tuple[View, Place, int, Iterator[Sequence[int]]]
+
+
+def accesses(issue: Issue, mesh: Mesh, storage: str, lanes: int) -> Accesses | None:
+    """The side of a copy that lies in ``storage``, the bytes of one access, and the accesses of
+    the units of ``mesh``, ``lanes`` together: offsets in bytes from the tile's first element,
+    before a swizzle. None for what has no such side, or goes by an engine."""
+    views = [v for v in (*issue.reads[:1], *issue.writes[:1]) if isinstance(v, View)]
+    sides = [n for n, v in enumerate(views) if v.storage == storage]
+    if len(views) != 2 or len(sides) != 1:
+        return None
     plan = plan_of(issue, mesh)
     if not isinstance(plan, (Vectors, Pieces, GivenRows)):
         return None
-    views = [v for v in (issue.reads[0], issue.writes[0]) if isinstance(v, View)]
-    shared = [n for n, v in enumerate(views) if v.storage == "smem"]
-    if len(views) != 2 or len(shared) != 1:
-        return None
-    near, far = views[shared[0]], views[1 - shared[0]]
+    near, far = views[sides[0]], views[1 - sides[0]]
     end = side(near)
     where = end.place() if isinstance(end, Side) else end
     if not isinstance(where, Place):
         return None
     units = sorted(mesh.units("thread"))
-    teams = [units[n : n + banks.lanes] for n in range(0, len(units), banks.lanes)]
+    teams = [units[n : n + lanes] for n in range(0, len(units), lanes)]
     match plan:
         case Pieces():
-            bytes, accesses = plan.size, _dealt(plan, where, shared[0], len(units), banks)
+            return near, where, plan.size, _dealt(plan, where, sides[0], len(units), lanes)
         case GivenRows():
             rows = (rows for team in teams for rows in plan.rows(team))
-            bytes, accesses = plan.row_bytes, ([_offset(where, at) for at in r] for r in rows)
+            return near, where, plan.row_bytes, ([_offset(where, at) for at in r] for r in rows)
         case _ if far.storage == "rmem" and far.is_whole:
             bytes = plan.write or plan.read
-            accesses = _held(far.buffer.type, where, bytes, teams)
+            return near, where, bytes, _held(far.buffer.type, where, bytes, teams)
         case _ if plan.pieces is not None:
-            bytes = plan.pieces.size
-            accesses = _dealt(plan.pieces, where, shared[0], len(units), banks)
+            dealt = _dealt(plan.pieces, where, sides[0], len(units), lanes)
+            return near, where, plan.pieces.size, dealt
         case _:
             return None
-    counted = _Count(where, near.buffer.offsets, bytes, banks)
-    each = [(counted(lanes), -(-len(lanes) * bytes // banks.span)) for lanes in accesses]
-    return Wavefronts(bytes, *max(each)) if each else None
 
 
 class _Count:
@@ -203,14 +217,16 @@ def _step(p: Piece, place: int, where: Place) -> int:
     return int(p.steps[place]) * where.bits // 8  # type: ignore[arg-type]
 
 
-def _dealt(plan: Pieces, where: Place, place: int, units: int, banks: Banks) -> Iterator[list[int]]:
+def _dealt(
+    plan: Pieces, where: Place, place: int, units: int, together: int
+) -> Iterator[list[int]]:
     """Pieces dealt to units in turn: the lanes of a team take neighbouring ones."""
     extents = [(p.extent, _step(p, place, where)) for p in plan.outer]
     count = prod(e for e, _ in extents)
     for first in range(0, count, units):
-        for start in range(first, min(first + units, count), banks.lanes):
+        for start in range(first, min(first + units, count), together):
             lanes: list[int] = []
-            for number in range(start, min(start + banks.lanes, first + units, count)):
+            for number in range(start, min(start + together, first + units, count)):
                 offset = 0
                 for extent, step in extents:
                     offset += number % extent * step
@@ -249,4 +265,4 @@ def notes(func: PrimFunc) -> list[str]:
     return [*out]
 
 
-__all__ = ["Banks", "Wavefronts", "banks_of", "notes", "served", "wavefronts"]
+__all__ = ["Banks", "Wavefronts", "accesses", "banks_of", "notes", "served", "wavefronts"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilefoundry.analyze.report import MEMORY, analyze
 from tilefoundry.diag import Diag
 from tilefoundry.lang.load import Selected
-from tilefoundry.lower import banks, drains, lower
+from tilefoundry.lower import banks, drains, lower, sectors
 from tilefoundry.lower.allocate import overfull
 from tilefoundry.tir.program import PrimFunc, Program
 
@@ -41,7 +41,7 @@ def finalize(loaded: Selected) -> tuple[Program, list[Diag]]:
         for finding in found:
             first = finding.text().splitlines()[0]
             notes.append(f"error {first[first.find('[') :]}")
-        notes += [*banks.notes(kernel), *drains.notes(kernel), *undecided]
+        notes += [*banks.notes(kernel), *sectors.notes(kernel), *drains.notes(kernel), *undecided]
         findings += found
         kernels[name] = replace(kernel, notes=tuple(notes))
     return replace(program, kernels=kernels), findings

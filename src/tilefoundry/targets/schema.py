@@ -28,6 +28,7 @@ PER_MEMORY: tuple[tuple[str, str, str], ...] = (
     ("granule", "byte", "whole"),
     ("unit_limit", "byte", "whole"),
     ("line", "byte", "whole"),
+    ("sector", "byte", "whole"),
     ("banks", "bank", "whole"),
     ("bank_width", "byte", "whole"),
     ("sharers", "processor", "whole"),

@@ -126,6 +126,19 @@ def test_sets_go_by_the_cache_and_repeat_none(timed):
             assert request.get("cold", False) == (len(request["sets"]) > 4)
 
 
+def test_data_larger_than_the_cache_is_timed_in_few_batches_that_hold_the_device_shortly(timed):
+    """512 KiB of inputs and of results: one set lies in half of 1 MiB, so that a batch on warm
+    data is one call, which takes the host 1 us, and batches on cold data have 128 of 40 us."""
+    device = Device(4e-5)
+    made = timed(device, 1 << 17, rounds=1)
+    assert made.near == 1
+    timings = [r for what, r in device.log if what == "timed_device"]
+    assert max(r["held"] for r in timings if len(r["sets"]) == 1) <= 1_010_000  # ns
+    calls = [len(r["sets"]) for r in timings]
+    warm = calls[len(calls) - calls[::-1].index(max(calls)) :]  # after the last cold batch
+    assert set(warm) == {1} and len(warm) <= 20
+
+
 TWIN = """
 from tilefoundry.dsl import *
 from tilefoundry.runtime import runtime_func, runtime_module

@@ -31,6 +31,8 @@ SPARE = 3 / 4
 needs beside its inputs and results."""
 LEAST_HELD, MOST_HELD = 1e-3, 50e-3
 """Seconds for which the device is held while calls are queued."""
+MOST_BATCHES = 16
+"""Batches of a figure on warm data: where few sets lie in the cache, each has few calls."""
 COLD_TRIES = 4
 """Batches on cold data in which it is settled how long the device is held: the first allocate."""
 EMPTY = 9
@@ -79,7 +81,8 @@ class DevicePlayer(Player):
         self, who: str, child: Child, threads: int, device: str, clock: Clock = wall
     ) -> None:
         self.device = device
-        self.held = LEAST_HELD
+        self.held = {"cold": LEAST_HELD, "warm": LEAST_HELD}
+        """For how long the device is held in a batch."""
         self.told: dict[str, list[Told]] = {"cold": [], "warm": []}
         self.near = 1
         self.next = 0
@@ -87,11 +90,10 @@ class DevicePlayer(Player):
         super().__init__(who, child, [], threads, clock)
 
     def _held(
-        self, what: str, doing: str, **request: Any
+        self, held: float, doing: str, **request: Any
     ) -> tuple[Reading, Told, Mapping[str, Any]]:
-        """A request behind a held device: the command's clock without the time it was held."""
-        held = self.held
-        taken, answer = self._asked(what, doing, held=round(held * 1e9), **request)
+        """Calls behind a device that is ``held``: the command's clock without that time."""
+        taken, answer = self._asked("timed_device", doing, held=round(held * 1e9), **request)
         if "form" in answer:
             return taken, Told(0, 0, 0, held, False), answer
         names = ("ns", "wall", "host")
@@ -128,7 +130,7 @@ class DevicePlayer(Player):
         self.child.ask("release", "giving up its results")
         self._restore(sets)
         doing = f"timing {self.runner.signature.func}"
-        taken, told, answer = self._held("timed_device", doing, sets=sets, changes=changes,
+        taken, told, answer = self._held(self.held[data], doing, sets=sets, changes=changes,
                                          cold=data == "cold")  # fmt: skip
         self.runner.hold_form(answer, list(self.fresh.types))
         made = Batch((told.device / len(sets),) * len(sets), taken)
@@ -145,7 +147,7 @@ class DevicePlayer(Player):
 
     def _several(self, calls: int, give: Callable[[], None] | None = None) -> tuple[float, ...]:
         """Figures of batches on the sets that lie in the cache."""
-        return super()._several(-(-calls // self.near), give)
+        return super()._several(min(MOST_BATCHES, -(-calls // self.near)), give)
 
     def _part(self, calls: int) -> int:
         return self.near
@@ -156,7 +158,7 @@ class DevicePlayer(Player):
     def imitate(self, other: Player) -> None:
         assert isinstance(other, DevicePlayer)
         super().imitate(other)
-        self.held = other.held
+        self.held = dict(other.held)
         for told in self.told.values():
             told.clear()
 
@@ -171,15 +173,15 @@ class DevicePlayer(Player):
             host = self.told["warm"][-1].host / self.near
             self.calls = calls_for(BATCH_SECONDS, max(figures[-1], host / 4),
                                    min(self.sets, MOST_CALLS))  # fmt: skip
-            most = max(self.calls, self.near)
-            self.held = min(MOST_HELD, max(LEAST_HELD, 2 * host * most + LEAST_HELD))
+            for data, most in (("cold", self.calls), ("warm", self.near)):
+                self.held[data] = min(MOST_HELD, 2 * host * most + LEAST_HELD)
             self.is_steady = steady(figures)
         for _ in range(COLD_TRIES):
             self.batch(self.calls, "cold")
             told = self.told["cold"][-1]
             if not told.starved:
                 break
-            self.held = min(MOST_HELD, max(self.held, 2 * told.host + LEAST_HELD))
+            self.held["cold"] = min(MOST_HELD, max(told.held, 2 * told.host + LEAST_HELD))
             self.calls = max(1, min(self.calls, int(self.calls * MOST_HELD / (2 * told.host))))
         for data in self.batches:
             self.batches[data].clear()
@@ -188,7 +190,7 @@ class DevicePlayer(Player):
 
     def _nothing(self) -> float:
         """Seconds between two events on the device with no call between them."""
-        return self._held("timed_device", "timing nothing", sets=[], changes=[])[1].device
+        return self._held(LEAST_HELD, "timing nothing", sets=[], changes=[])[1].device
 
     def time_cold(self) -> None:
         """Calls on data that no cache holds: other data went through before."""

@@ -196,6 +196,12 @@ def test_an_export_runs_without_us(built, tmp_path):
         "assert not any(m.startswith('tilefoundry') for m in sys.modules)\n"
         "x = torch.arange(100.)\n"
         "assert torch.equal(chain.chain(x), (x * x + x) * x)\n"
+        "for wrong in (x.double(), x[:99], x.to('meta'), torch._neg_view(x), x[None]):\n"
+        "    try:\n"
+        "        chain.chain(wrong)\n"
+        "        raise AssertionError(wrong)\n"
+        "    except TypeError:\n"
+        "        pass\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
     (tmp_path / "libchain.so").unlink()  # the loader compiles what is missing

@@ -115,8 +115,11 @@ def _loader(built: Built) -> str:
     out.line()
     out.line()
     out.line("def _pointer(x, dtype, shape, align):")
-    out.line("    if x.dtype is not dtype or tuple(x.shape) != shape or not x.is_contiguous():")
-    out.line('        raise TypeError(f"expected a contiguous {dtype} of shape {shape}")')
+    out.line("    right = x.dtype is dtype and tuple(x.shape) == shape and x.is_contiguous()")
+    out.line('    if not right or x.device.type != "cpu" or x.is_neg():')
+    out.line(
+        '        raise TypeError(f"expected a contiguous {dtype} of shape {shape} on the CPU")'
+    )
     out.line("    if x.data_ptr() % align:")
     out.line('        raise TypeError(f"expected memory at a multiple of {align} bytes")')
     out.line("    return x.data_ptr()")

@@ -17,7 +17,7 @@ from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
-from tilefoundry.targets.cuda.host import call, compiler, driver
+from tilefoundry.targets.cuda.host import call, compiler, driver, state
 
 
 def test_without_a_driver(monkeypatch):
@@ -92,6 +92,34 @@ def test_what_the_driver_refuses(monkeypatch):
     monkeypatch.setattr(driver, "library", Driver)
     with pytest.raises(Refusal, match="device kernel image is invalid"):
         driver.load(b"no image")
+
+
+def test_the_state_is_that_of_the_drivers_device(monkeypatch):
+    """nvidia-smi numbers all devices by their place on the bus; the driver those that are visible,
+    in another order."""
+    places = {0: b"0000:DB:00.0", 1: b"0000:1B:00.0"}
+
+    class Counting(Driver):
+        def cuDeviceGet(self, device, ordinal):
+            device._obj.value = ordinal + 40
+            return 0 if ordinal in places else 101
+
+        def cuDeviceGetPCIBusId(self, text, size, device):
+            text.value = places[device.value - 40]
+            assert size > len(text.value)
+            return 0
+
+    def run(words, **more):
+        (place,) = (w.removeprefix("--id=") for w in words if w.startswith("--id="))
+        fields = words[-1].removeprefix("--query-gpu=").split(",")
+        said = ", ".join([f"card at {place}", *("7" for _ in fields[1:])])
+        return SimpleNamespace(stdout=said + "\n", returncode=0)
+
+    monkeypatch.setattr(driver, "library", Counting)
+    monkeypatch.setattr(state.subprocess, "run", run)
+    assert state.state(0)["name"] == "card at 0000:DB:00.0"
+    assert state.state(1)["name"] == "card at 0000:1B:00.0"
+    assert state.state(2) == {}
 
 
 def test_memory_for_tensor_maps_is_aligned():

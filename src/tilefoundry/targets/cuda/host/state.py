@@ -23,9 +23,13 @@ FIELDS = {
 
 
 def state(ordinal: int) -> dict[str, str]:
-    """The fields that nvidia-smi knows; empty where there is no nvidia-smi."""
-    words = ["nvidia-smi", f"--id={ordinal}", "--format=csv,noheader,nounits",
+    """The fields that nvidia-smi knows of the driver's device ``ordinal``; empty where there is
+    no nvidia-smi."""
+    place = bus(ordinal)
+    words = ["nvidia-smi", f"--id={place}", "--format=csv,noheader,nounits",
              f"--query-gpu={','.join(FIELDS.values())}"]  # fmt: skip
+    if not place:
+        return {}
     try:
         done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -34,6 +38,20 @@ def state(ordinal: int) -> dict[str, str]:
     if done.returncode or len(found) != len(FIELDS):
         return {}
     return {name: word for name, word in zip(FIELDS, found, strict=True) if word != "[N/A]"}
+
+
+def bus(ordinal: int) -> str:
+    """Where a device is on the PCI bus; empty where it is not known. nvidia-smi has other numbers
+    than the driver, which counts visible devices alone, the fastest first."""
+    try:
+        lib = driver.library()
+    except Refusal:
+        return ""
+    device, text = ctypes.c_int(), ctypes.create_string_buffer(32)
+    failed = lib.cuDeviceGet(ctypes.byref(device), ordinal) or lib.cuDeviceGetPCIBusId(
+        text, len(text), device
+    )
+    return "" if failed else text.value.decode()
 
 
 def count() -> int:

@@ -8,9 +8,9 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilefoundry.judge.process import Child
@@ -23,6 +23,7 @@ RUNTIMES = ("libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libm.", "lib
             "libreadline", "libresolv", "libnss", "libquadmath", "libgfortran")  # fmt: skip
 """Libraries of compilers and of the system: they hold no kernels."""
 LONGEST = 256 << 20
+ASKED = ("parts", "naming its files")
 
 
 def mapped(pid: int) -> set[str]:
@@ -70,8 +71,13 @@ def executed(child: Child, sources: Iterable[str] = ()) -> dict[str, str]:
     """What a child executes of its own: files that it maps, as the system tells, and those that
     it names itself: modules beside the ``sources`` that are hashed already, and the file of a
     kernel, which a device's driver maps elsewhere."""
+    return told(child, child.ask(*ASKED), sources)
+
+
+def told(child: Child, answer: Mapping[str, Any], sources: Iterable[str]) -> dict[str, str]:
+    """The same of a child that has answered to ``ASKED``."""
     known = {os.path.realpath(path) for path in sources}
-    named = child.ask("parts", "naming its files").get("files", [])
+    named = answer.get("files", [])
     if not isinstance(named, list) or not all(isinstance(path, str) for path in named):
         child.died("it named its files in no known form")
     named = [path for path in own(named) if os.path.realpath(path) not in known]

@@ -12,9 +12,11 @@ from tilefoundry.judge.server import Server
 
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 """Memory that was freed is used again: fresh pages take longer to come than most operations do."""
-VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", **KEEPING}
-"""Threads of children of a check wait asleep: on a busy machine those that spin hold up each
-other."""
+ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
+"""Threads of libraries wait asleep, OpenBLAS's after 2^4 cycles: those that spin, on a busy
+machine, hold up others."""
+VARIABLES = {**ASLEEP, **KEEPING}
+"""What children of a check find in their environment."""
 
 
 class Begun:

@@ -53,6 +53,8 @@ class Case:
     """A call whose outputs are being looked at beside other work."""
     repeats: bool | None = None
     """Whether calls on the same inputs gave the same bytes; None before there were two."""
+    own: Future[Mapping[str, Mapping[str, float]]] | None = None
+    """The reference's errors, under way beside other work."""
     _seen: dict[tuple[str, int], tuple[RawTensor, RawTensor] | None] = field(default_factory=dict)
     """What was returned and wanted where a row failed."""
 
@@ -148,18 +150,23 @@ class Case:
     def errors(self) -> list[Errors]:
         """How far the candidate and the reference are from float64, on the first set."""
         exact, why = self._in_float64(0, EXACT_SAMPLE)
+        owns = self.own_errors() if self.own is None else self.own.result()
         found: list[Errors] = []
         for n, name in enumerate(self.judged):
-            if not self.wanted[0][n].dtype.is_float:
-                continue
-            if why:
-                found.append(Errors(name, why, 0, {}, {}))
-                continue
             got, want = (x[n] for x in (self.first[0], self.wanted[0]))
-            own = _errors(want, exact[n])
-            ours = own if alike(got.flat, want.flat) else _errors(got, exact[n])
-            found.append(Errors(name, "", exact[n].count, ours, own))
+            if why and want.dtype.is_float:
+                found.append(Errors(name, why, 0, {}, {}))
+            if name in owns:
+                same = alike(got.flat, want.flat)
+                ours = owns[name] if same else _errors(got, exact[n])
+                found.append(Errors(name, "", exact[n].count, ours, owns[name]))
         return found
+
+    def own_errors(self) -> Mapping[str, Mapping[str, float]]:
+        """How far the reference is from float64, by output that has float64 to compare with."""
+        exact, _ = self._in_float64(0, EXACT_SAMPLE)
+        pairs = zip(self.judged, self.wanted[0], exact, strict=False)
+        return {name: _errors(want, found) for name, want, found in pairs if want.dtype.is_float}
 
     @property
     def agrees(self) -> bool:

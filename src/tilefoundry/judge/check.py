@@ -161,15 +161,21 @@ class Check(Session):
             done.append(case)
         assert prepared is not None
         candidate.go()
+        prepared.hold_weights()
+        if self.stops:
+            candidate.begin(*artefacts.ASKED)
         errors = [] if self.slow else done[0].errors()
         candidate.go()
         for case in done:
             case.settle()
-        prepared.hold_weights()
         self._hold_sources()
         if self.reference is not None and about.twin:
             self._hold_libraries(self.reference.child)
-        return self._report(about, form, asked, done, errors, tensors, prepared)
+        files: dict[str, str] = {}
+        if self.stops:
+            files = artefacts.told(candidate, candidate.finish(), self.sources)
+        self._dismiss(*self.children)
+        return self._report(about, form, asked, done, errors, tensors, files, prepared)
 
     @property
     def own(self) -> bool:
@@ -263,6 +269,7 @@ class Check(Session):
         assert case is not None
         if not self.slow:
             case.evaluated[0] = reference.exact(case.draws[0].inputs, EXACT_SAMPLE)
+            case.own = self.later.begin("own errors", case.own_errors)
         return asked, case
 
     def _forget(self, evaluator: Child | None) -> Child | None:
@@ -525,6 +532,7 @@ class Check(Session):
         done: Sequence[Case],
         errors: Sequence[Any],
         tensors: Sequence[Held],
+        files: Mapping[str, str],
         prepared: Runner,
     ) -> Report:
         request = self.request
@@ -545,7 +553,7 @@ class Check(Session):
             self.seed,
             {near(path): digest for path, digest in self.sources.items()},
             asked.program,
-            artefacts.executed(self.candidate, self.sources) if self.stops else {},
+            files,
             self.candidate.isolation or {},
             prepared.manners.record(),
             "allowed" if request.libraries else "refused",

@@ -54,8 +54,8 @@ class Server:
         self._asked = 0
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", *(["-B"] if sys.dont_write_bytecode else []), "-u", "-c",
-                 BEGIN, _home(), str(theirs.fileno()), str(os.getpid()), str(folder), imported],
+                [sys.executable, "-I", "-u", *_bytecode(), "-c", BEGIN, _home(),
+                 str(theirs.fileno()), str(os.getpid()), str(folder), imported],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -120,6 +120,12 @@ def own(temporary: Path, home: Path) -> dict[str, str]:
 def documents() -> str:
     """The user's folder of hardware that was added."""
     return os.environ.get("TILEFOUNDRY_HOME") or os.path.expanduser("~/.tilefoundry")
+
+
+def _bytecode() -> list[str]:
+    """The options that keep compiled modules where this process keeps them."""
+    prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
+    return [*(["-B"] if sys.dont_write_bytecode else []), *prefix]
 
 
 def _home() -> str:

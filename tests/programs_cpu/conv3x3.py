@@ -1,11 +1,12 @@
 """3 x 3 convolution (stride 1, padding 1, channels last) as GEMMs: for each of the nine places
-of the kernel, pixels of a row by channels times channels by filters, added in registers."""
+of the kernel, pixels of a row by channels times channels by filters, added in registers. Each core
+has a band of rows, and three of them in a frame of zeros at a time."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 H, W, C, F = 10, 28, 16, 64
-MR, NR = 14, 32
+MR, NR, AHEAD = 14, 32, 8
 CORES, LANES = 2, 16
 
 fma = T.x86.avx512.FmaPs(dtype="f32")
@@ -21,8 +22,7 @@ class Conv3x3:
     @func
     def run(x: Tensor[(H, W, C), "f32"], weight: ConstTensor[(9, C, F), "f32"]) -> Tensor[(H, W, F), "f32"]:
         panels = pack(weight)
-        framed = frame(x)
-        out = conv(framed, panels)
+        out = conv(x, panels)
         return out
 
     @func
@@ -35,28 +35,20 @@ class Conv3x3:
         return out
 
     @func
-    def frame(x: Tensor[(H, W, C), "f32"]) -> Tensor[(H + 2, W + 2, C), "f32"]:
-        out = tf.empty(Tensor[(H + 2, W + 2, C), "f32"])
+    def conv(x: Tensor[(H, W, C), "f32"], panels: Tensor[(9, C, F), "f32", PANELS]) -> Tensor[(H, W, F), "f32"]:
+        out = tf.empty(Tensor[(H, W, F), "f32"])
         wide = tf.pad(x, (0, 0, 1, 1, 1, 1))
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for h in range(cores.core, H + 2, CORES):
-                    out = tf.insert_slice(out, wide[h:h + 1, :, :], (h, 0, 0))
-        return out
-
-    @func
-    def conv(framed: Tensor[(H + 2, W + 2, C), "f32"], panels: Tensor[(9, C, F), "f32", PANELS]) -> Tensor[(H, W, F), "f32"]:
-        out = tf.empty(Tensor[(H, W, F), "f32"])
-        with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
-            with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for h in range(cores.core, H, CORES):
+                for h in range(cores.core * H // CORES, (cores.core + 1) * H // CORES):
+                    rows = tf.reshard(wide[h:h + 3, :, :], Layout((3, W + 2, C), ((W + 2) * C, C, 1)))
                     for w in range(0, W, MR):
                         for f in range(0, F, NR):
                             acc = tf.zeros(Tensor[(MR, NR), "f32", (MR, 2, LANES @ t.lane), "rmem"])
                             for r in range(3):
                                 for s in range(3):
-                                    pixels = tf.reshape(framed[h + r:h + r + 1, w + s:w + s + MR, :], (MR, C))
+                                    pixels = tf.reshape(rows[r:r + 1, w + s:w + s + MR, :], (MR, C))
                                     taps = tf.reshape(panels[r * 3 + s:r * 3 + s + 1, :, f:f + NR], (C, NR))
-                                    acc = tf.schedule((acc, pixels, taps), op=T.tiled_mma(atom=fma), repeat=(MR, 2, C), order=(2, 0, 1))
+                                    acc = tf.schedule((acc, pixels, taps), op=T.tiled_mma(atom=fma), repeat=(MR, 2, C), order=(2, 0, 1), prefetch=AHEAD)
                             out = tf.insert_slice(out, tf.reshape(acc, (1, MR, NR)), (h, w, f))
         return out

@@ -38,7 +38,8 @@ def bmm_gelu(t: Inputs, c) -> tuple[Expected, ...]:
     x, weight, bias = (t[n].double() for n in ("x", "weight", "bias"))
     found = product(x, weight, "f32")
     sums = found.value + bias
-    slack = 1.13 * (found.bound + U["f32"] * sums.abs()) + 8 * U["f32"] * sums.abs()
+    begun = (c.K + 1) * U["f32"] * bias.abs()  # in each partial sum
+    slack = 1.13 * (found.bound + begun + U["f32"] * sums.abs()) + 8 * U["f32"] * sums.abs()
     return (rounded(torch.nn.functional.gelu(sums), "f32", slack),)
 
 

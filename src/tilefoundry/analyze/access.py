@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilefoundry.analyze.flow import ADDS, UPDATES, VIEWS, Site
 from tilefoundry.analyze.homes import destination
 from tilefoundry.analyze.program import Program, types_of
+from tilefoundry.check.rename import is_rename
 from tilefoundry.ir.access import AccessRelation, Indirect, Iter, Whole
 from tilefoundry.ir.expr import Dim, product, symbols
 from tilefoundry.ir.node import CALL, Node, Structural
@@ -40,7 +41,7 @@ def touches(program: Program, site: Site) -> Iterator[Touch]:
     if name in UPDATES:
         yield from _update(program, node)
         return
-    if name == "reshard" and node.args[0].type == node.type:
+    if name == "reshard" and (is_rename(node) or _is_kept(node)):
         return
     into = destination(node) if name == "schedule" and len(node.args) == 2 else None
     for arg in dict.fromkeys(node.args):  # an operand used twice is read once
@@ -50,6 +51,11 @@ def touches(program: Program, site: Site) -> Iterator[Touch]:
     for type in types_of(node):
         if type.storage != IMMEDIATE:
             yield Touch(node, WRITE, type, type.size)
+
+
+def _is_kept(node: Node) -> bool:
+    """A reshard to the type that the value has already, in no device memory."""
+    return node.args[0].type == node.type and node.tensor.storage != "gmem"
 
 
 def _update(program: Program, node: Node) -> Iterator[Touch]:

@@ -149,6 +149,12 @@ class _Vary:
                 refuse("unit-value-escapes", stmt.span, name=name, axes=_words(axes))
 
     def _split(self, node: Node, axes: Axes) -> None:
+        if node.op.name == "insert_slice":  # each unit writes all of what it inserts
+            update = node.args[1].tensor
+            held = {d.axis for d in seen(update, node.mesh).digits if d.axis.extent > 1}
+            both = (held & self._of(self.symbols[node])) - own_parts(node)
+            if both:
+                refuse("unit-value-split", node.span, type=update, axes=_words(frozenset(both)))
         for type in node.type.items if isinstance(node.type, TupleType) else (node.type,):
             held = {d.axis for d in seen(type, node.mesh).digits if d.axis.extent > 1}
             both = held & self.axes[node]

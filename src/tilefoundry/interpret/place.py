@@ -167,7 +167,8 @@ class Units:
 
 
 class Held:
-    """Who holds which element of a buffer in registers, and where.
+    """Who holds which element of a buffer in registers, and where; any unit reaches all of what
+    lies in memory.
 
     ``owner[e]`` is the class of units that hold element e, ``register[e]`` its place there;
     a unit holds exactly the elements of its own class.
@@ -176,7 +177,8 @@ class Held:
     def __init__(self, buffer: Buffer, units: Units) -> None:
         self.units = units
         size = prod(buffer.shape)
-        self.digits = [d for d in buffer.type.digits if d.axis in buffer.mesh.axes]
+        self.mesh = buffer.mesh if buffer.storage == REGISTERS else Mesh()
+        self.digits = [d for d in buffer.type.digits if d.axis in self.mesh.axes]
         coords = np.unravel_index(np.arange(size), buffer.shape) if buffer.shape else ()
         self.owner: Any = np.zeros(size, np.int64)
         for digit in self.digits:
@@ -187,7 +189,6 @@ class Held:
         self.count = size // max(classes, 1)
         self.register = np.empty(size, np.int64)
         self.register[order] = np.arange(size) % max(self.count, 1)
-        self.mesh = buffer.mesh
 
     def classes(self, cta: int, threads: Any) -> Any:
         """The class of each thread; -1 for one that is no unit of the buffer's mesh."""

@@ -11,7 +11,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.node import Node
-from tilefoundry.ir.shard import Digit
+from tilefoundry.ir.shard import Digit, ShardLayout
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lower.combine import term_dtype, terms_layout
 from tilefoundry.lower.storage import Stores
@@ -22,7 +22,7 @@ from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.targets.contract.unit import CLUSTER, scope_of
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.plans import side
-from tilefoundry.tir.program import Issue, Operand, Scalar, Stmt, View, window
+from tilefoundry.tir.program import Issue, Operand, Scalar, Stmt, View, fresh_vars, window
 
 
 class Across:
@@ -71,7 +71,7 @@ class Across:
         name = node.name or "value"
         held = combined.with_(dtype=term_dtype(combined), storage=private)
         if inner:
-            made = self.stores.own(held, f"{name}_terms", node)
+            made = self.stores.own(_terms_of(held, outer, kind), f"{name}_terms", node)
             attrs = {"op": "combine", "kind": kind, "over": inner,
                      "scope": scope_of(node.mesh, inner, level)}  # fmt: skip
             attrs |= self._meeting(node, inner, held)
@@ -90,41 +90,75 @@ class Across:
     ) -> list[tuple[View, View, dict[str, Any]]]:
         """The copies that bring ``source`` to ``made``: where each owner of a storage has a
         part of it, of the own part, or of every owner's in turn."""
-        given, wanted = (self._owned(t, node) for t in (before, after))
+        given = self._owned(before, node)
+        shared = self.target.storages[after.storage].level is None
         parts: list[tuple[View, View, dict[str, Any]]] = [(source, made, {})]
-        for d in wanted:
-            if d not in before.digits:  # each owner takes its own
-                parts = [(*self._window(r, w, d, number_of((d.axis,)), node), a)
-                         for r, w, a in parts]  # fmt: skip
+        if shared:
+            own = self._own_parts(node, before, after, made)
+        else:
+            own = [d for d in self._owned(after, node) if d not in before.digits]
+        # each owner takes its own part, or leaves it where all reach it
+        for d in own:
+            parts = [(*_window(r, w, d, number_of((d.axis,))), a) for r, w, a in parts]
         for d in given:
-            if d in after.digits:
+            if shared or d in after.digits:
                 continue
-            near = CLUSTER in node.mesh.levels and after.storage == self.stores.private()
+            near = d.axis.level == self.stores.owner(before.storage)
+            near = near and CLUSTER in node.mesh.levels and after.storage == self.stores.private()
             if not near or any(a for _, _, a in parts):
                 refuse("lower-exchange", node.span, axis=d.axis.name, before=before, after=after)
             parts = [
-                (*self._window(r, w, d, n, node), {"peer": n, "over": (d.axis,)})
+                (*_window(r, w, d, n), {"peer": n, "over": (d.axis,)})
                 for r, w, _ in parts
                 for n in range(d.axis.extent)
             ]
         return parts
 
+    def _own_parts(
+        self, node: Node, before: TensorType, after: TensorType, made: View
+    ) -> list[Digit]:
+        """Splits by which units store their parts to device memory: of what lies in memory of
+        their own, and of what several have of which each is to store a part. Registers say by
+        themselves who has what."""
+        level = self.target.levels[-1]
+        split = [d for d in before.digits if d.axis.level != level and d.axis.extent > 1]
+        apart = self.stores.moved_by(made) & {d.axis for d in split if d not in after.digits}
+        if apart:  # each has a place of its own for the whole
+            refuse("lower-exchange", node.span, axis=next(iter(apart)).name, before=before,
+                   after=after)  # fmt: skip
+        alike = own_digits(after, node.mesh, self.target.levels[:-1])
+        axes = {d.axis for d in split}
+        return [*(d for found in alike for d in found if d.axis.extent > 1 and d.axis not in axes),
+                *self._owned(before, node)]  # fmt: skip
+
     def _owned(self, type: TensorType, node: Node) -> list[Digit]:
         """Splits of a value over the owners of its storage."""
-        level = self.stores.owner(type.storage)
-        if level is None:
-            return []
-        return [d for found in own_digits(type, node.mesh, level) for d in found
+        levels = self.stores.owners(type.storage)
+        return [d for found in own_digits(type, node.mesh, levels) for d in found
                 if d.axis.extent > 1]  # fmt: skip
 
-    def _window(
-        self, read: View, write: View, d: Digit, number: Dim, node: Node
-    ) -> tuple[View, View]:
-        """What owner ``number`` along a split has of both ends of a copy."""
-        inner = d.inner
-        if not isinstance(inner, int) or read.shape[d.dim] != inner * d.axis.extent:
-            refuse("lower-exchange", node.span, axis=d.axis.name, before=node.args[0].tensor,
-                   after=node.tensor)  # fmt: skip
-        starts = tuple(number * inner if n == d.dim else 0 for n in range(len(read.shape)))
-        shape = tuple(inner if n == d.dim else e for n, e in enumerate(read.shape))
-        return window(read, starts, shape), window(write, starts, shape)
+
+def _terms_of(held: TensorType, over: tuple[Axis, ...], kind: str) -> TensorType:
+    """The type of what is still to be combined along ``over``."""
+    layout = held.layout or ShardLayout(held.shape, None, (None,) * len(held.shape))
+    return held.with_(layout=replace(layout, partial=tuple((a, kind) for a in over)))
+
+
+def _window(read: View, write: View, d: Digit, number: Dim) -> tuple[View, View]:
+    """What owner ``number`` along a split has of both ends of a copy."""
+    assert isinstance(d.inner, int)
+    return _part(read, d.dim, d.inner, d.axis.extent, number), _part(
+        write, d.dim, d.inner, d.axis.extent, number
+    )
+
+
+def _part(view: View, dim: int, inner: int, units: int, number: Dim) -> View:
+    """Of each run of ``units`` blocks of ``inner`` elements along ``dim``, the block ``number``."""
+    shape = tuple(e // units if n == dim else e for n, e in enumerate(view.shape))
+    if view.shape[dim] == inner * units:
+        return window(view, tuple(number * inner if n == dim else 0 for n in range(len(shape))),
+                      shape)  # fmt: skip
+    names = fresh_vars(shape)
+    at: list[Dim] = [v.expr() for v in names]
+    at[dim] = (at[dim] // inner * units + number) * inner + at[dim] % inner
+    return view.through(shape, names, tuple(at))

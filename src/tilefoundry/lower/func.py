@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilefoundry.check.rename import is_rename
 from tilefoundry.check.vary import vary
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import U8
 from tilefoundry.ir.expr import LoopVar, symbols
-from tilefoundry.ir.mesh import Axis, Coord, Mesh, Topology
+from tilefoundry.ir.mesh import Axis, Mesh, Topology
 from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Carried, Loop, Node, Return, Scope
 from tilefoundry.ir.program import Func, Module
 from tilefoundry.ir.shard import ShardLayout
@@ -23,7 +24,7 @@ from tilefoundry.ir.types import TensorType, TupleType
 from tilefoundry.lang.parse import module_context
 from tilefoundry.lower.across import Across
 from tilefoundry.lower.cover import covers
-from tilefoundry.lower.lives import is_rename, operand_count
+from tilefoundry.lower.lives import is_kept, operand_count
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
 from tilefoundry.lower.storage import Stores, coordinate
@@ -100,6 +101,10 @@ class _Lowering(Across):
             counters=tuple(self.stores.counters.values()),
             span=self.func.span,
         )
+        for stmt, _ in walk(body):
+            for view in stmt.writes if isinstance(stmt, Issue) else ():
+                if view.buffer.role == "in":
+                    refuse("lower-parameter", stmt.span, name=view.buffer.name)
         for fill in self.places.filled:
             read = self.places.lives.is_read(fill)
             if read or not covers(made, self.places.of[fill].buffer):
@@ -245,8 +250,17 @@ class _Lowering(Across):
             return []
         if node.op.name == "pad" and source.storage == self.stores.private():
             return self._padded(node, source)
+        if node in self.places.lives.copies and node.op.name != "reshard":
+            return self._solid(node, forward(node, source))
         self.home[node] = source if node.op.name == "reshard" else forward(node, source)
         return []
+
+    def _solid(self, node: Node, view: View) -> list[Stmt]:
+        """A view that is updated and has no place for each of its elements, copied to one."""
+        if not node.mesh.axes:
+            refuse("lower-no-units", node.span, op=f"tf.{node.op.name}")
+        made = self.home[node] = self.made_in(node)
+        return self._copy(node, node.args[0].tensor, node.args[0], view, made)
 
     def _padded(self, node: Node, source: View) -> list[Stmt]:
         """Registers hold what surrounds a value too: filled, then the value within."""
@@ -317,20 +331,31 @@ class _Lowering(Across):
         if isinstance(update, Scalar):
             return [Issue("fill", (update,), (part,), {"op": "fill"}, node.span, node.name)]
         out: list[Stmt] = []
+        value = node.args[1]
         if update.buffer is place.buffer and not apart(update, part):
-            spare = self.stores.own(node.args[1].tensor, f"{place.buffer.name}_part", node)
-            out += self._copy(node, node.args[1].tensor, node.args[1], update, spare)
+            spare = self.stores.own(value.tensor, f"{place.buffer.name}_part", node)
+            out += self._copy(node, value.tensor, value, update, spare)
             update = spare
-        return out + self._copy(node, node.args[1].tensor, node.args[1], update, part)
+        there = node.tensor.with_(shape=value.tensor.shape, layout=None)
+        given = seen(value.tensor, node.mesh)
+        if self.target.storages[there.storage].level is None:
+            (update, part, _), = self._parts(node, given, there, update, part)
+        return out + self._copy(node, value.tensor, value, update, part)
 
     def _copy(
         self, node: Node, type: TensorType, value: Node, source: Operand, place: View
     ) -> list[Stmt]:
-        """A plain copy; where whole owners of the storage would store the same, one does."""
-        issue: Stmt = Issue("copy", (source,), (place,), {"op": "copy"}, node.span, node.name)
-        for axis in self._twins(node, type, value, place):
-            issue = When(1 - coordinate(axis), (issue,))
-        return [issue]
+        """A plain copy."""
+        issue = Issue("copy", (source,), (place,), {"op": "copy"}, node.span, node.name)
+        return [self._once(node, type, value, issue)]
+
+    def _once(self, node: Node, type: TensorType, value: Node, issue: Issue) -> Stmt:
+        """A copy of ``value``; where whole owners of the storage would store the same, one
+        does."""
+        out: Stmt = issue
+        for axis in self._twins(node, type, value, issue.writes[0]):
+            out = When(1 - coordinate(axis), (out,))
+        return out
 
     def _twins(self, node: Node, type: TensorType, value: Node, place: View) -> list[Axis]:
         """Axes outside the innermost level whose units hold one value and store it to one
@@ -338,11 +363,7 @@ class _Lowering(Across):
         if self.target.storages[place.storage].level is not None:
             return []
         held = {d.axis for d in seen(type, node.mesh).digits} | self.varies[value]
-        moved = {s for i in (*place.index, place.slot) for s in symbols(i)}
-        for loop in self.stores.loops:
-            if loop.var in moved:
-                moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
-        held |= {s.axis for s in moved if isinstance(s, Coord) and s.axis is not None}
+        held |= self.stores.moved_by(place)
         level = self.target.levels[-1]
         return [a for a in node.mesh.axes if a.level != level and a.extent > 1 and a not in held]
 
@@ -366,8 +387,7 @@ class _Lowering(Across):
         dropped = [p for p in before.partial if p not in after.partial]
         if dropped:
             return self._complete(node, source, before, dropped)
-        same = (before.storage, before.layout) == (after.storage, after.layout)
-        kept = same and node not in self.places.lives.copies
+        kept = is_kept(node) and node not in self.places.lives.copies
         if node not in self.places.of and (kept or is_rename(node)):
             self.home[node] = source
             return []
@@ -379,14 +399,20 @@ class _Lowering(Across):
         if isinstance(source, Scalar):
             return self._issue(node, "fill", (source,), made, op="fill")
         self.home[node] = made
+        return self._brought(node, before, node.args[0], source, made)
+
+    def _brought(
+        self, node: Node, before: TensorType, value: Node, source: View, made: View
+    ) -> list[Stmt]:
+        """``value``, of type ``before``, from where it lies to where the reshard ``node`` wants
+        it."""
         out: list[Stmt] = []
-        for read, write, attrs in self._parts(node, before, after, source, made):
+        for read, write, attrs in self._parts(node, before, node.tensor, source, made):
             if attrs:
-                issue = Issue("copy", (read,), (write,), {"op": "copy", **attrs}, node.span,
-                              node.name)  # fmt: skip
-                out.append(issue)
+                out.append(Issue("copy", (read,), (write,), {"op": "copy", **attrs}, node.span,
+                                 node.name))  # fmt: skip
             else:
-                out += self._copy(node, before, node.args[0], read, write)
+                out += self._copy(node, before, value, read, write)
         return out
 
     def _held(self, node: Node, before: TensorType, after: TensorType) -> None:
@@ -414,10 +440,12 @@ class _Lowering(Across):
         combined = before.with_(
             layout=None if before.layout is None else _without_partial(before.layout, dropped)
         )
-        private = node.tensor.storage == self.stores.private()
-        if private:
-            self._held(node, combined, node.tensor)
-        place = self.made_in(node) if private else self.stores.own(combined, node.name, node)
+        self._held(node, combined, node.tensor)
+        # whoever gives a term of an element takes the element, then each keeps its own
+        direct = node.tensor.storage == self.stores.private() and (
+            scope == CLUSTER or not any(d.axis in over for d in node.tensor.digits)
+        )
+        place = self.made_in(node) if direct else self.stores.own(combined, node.name, node)
         out: list[Stmt] = []
         if scope == CLUSTER:
             out, source, over = self._terms(node, source, combined, over, next(iter(kinds)))
@@ -425,9 +453,9 @@ class _Lowering(Across):
         attrs |= self._meeting(node, over, combined) if scope != CLUSTER else {}
         out.append(Issue("reduce", (source,), (place,), attrs, node.span, node.name))
         self.home[node] = place
-        if not private:
+        if not direct:
             made = self.home[node] = self.made_in(node)
-            out += self._copy(node, combined, node, place, made)
+            out += self._brought(node, combined, node, place, made)
         return out
 
     def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
@@ -527,7 +555,9 @@ class _Lowering(Across):
                 refuse("lower-exchange", node.span, axis=peer["over"][0].name, before=taken,
                        after=made)  # fmt: skip
             issue = Issue(path, (read,), (write,), {**attrs, **peer}, node.span, node.name)
-            out.append(issue if peer else self._multicast(issue, node.mesh, axes))
+            if not peer:
+                issue = self._multicast(issue, node.mesh, axes)
+            out.append(self._once(node, taken, node.args[0], issue))
         return out
 
     def _mma(self, node: Node, values: Sequence[Operand]) -> list[Stmt]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from tilefoundry.check.rename import is_rename
 from tilefoundry.ir.node import (
     CARRY,
     CONST,
@@ -60,8 +61,9 @@ class Lives:
     reads: dict[Node, list[Use]] = field(default_factory=dict)
     spans: dict[Loop, tuple[int, int]] = field(default_factory=dict)
     copies: set[Node] = field(default_factory=set)
-    """Reshards to the type that the value has already, which are copies nevertheless: the
-    value or the copy is updated while the other is still to be read."""
+    """What would be no statement of its own, but is a copy: reshards to the type that the value
+    has already, where the value or the copy is updated while the other is still to be read;
+    views that have no place for each of their elements, where they are updated."""
 
     def __post_init__(self) -> None:
         self._now = 0
@@ -78,6 +80,7 @@ class Lives:
                 for n in {c.init, c.head, c.result}:
                     if n.op not in (CONST, PARAM):
                         self._carried.setdefault(n, []).append(c)
+        self._solidify()
         self._separate()
         for node, uses in self.uses.items():
             for use in uses:
@@ -141,6 +144,19 @@ class Lives:
         if node in self.copies:
             return None
         return node.args[0] if is_kept(node) else viewed(node)
+
+    def _solidify(self) -> None:
+        """Padded and repeated values that are updated: there is no memory for what surrounds a
+        value, and one place for all repetitions of an element."""
+        for node in list(self.at):
+            place = updated(node)
+            while place is not None:
+                if place.op.name in ("pad", "repeat_interleave") and place not in self.copies:
+                    self.copies.add(place)
+                    self._links[place].discard(place.args[0])
+                    self._links[place.args[0]].discard(place)
+                source = place.args[0] if is_kept(place) else viewed(place)
+                place = source or updated(place)
 
     def _separate(self) -> None:
         """Which reshards of a value to its own type are copies: those where one side is
@@ -317,28 +333,12 @@ def viewed(node: Node) -> Node | None:
     return None
 
 
-def is_rename(node: Node) -> bool:
-    """A reshard within device memory that only says who holds what."""
-    if node.op.name != "reshard" or node.tensor.storage != "gmem":
-        return False
-    source = node.args[0].tensor
-    if source.storage != "gmem" or source.partial:
-        return False
-    return strides_of(source.layout) == strides_of(node.tensor.layout)
-
-
 def is_kept(node: Node) -> bool:
-    """A reshard to the type that the value has already."""
-    if node.op.name != "reshard" or is_rename(node):
+    """A reshard to the type that the value has already, outside device memory (``is_rename``)."""
+    if node.op.name != "reshard" or node.tensor.storage == "gmem":
         return False
     before, after = seen(node.args[0].tensor, node.mesh), node.tensor
     return (before.storage, before.layout) == (after.storage, after.layout)
-
-
-def strides_of(layout: object) -> object:
-    """What a layout says about addresses (default strides: None)."""
-    strides = getattr(layout, "strides", None)
-    return None if strides is None else (strides, getattr(layout, "modes", None))
 
 
 def skips(user: Node, node: Node) -> bool:

@@ -8,13 +8,15 @@ written (``lives``).
 
 from __future__ import annotations
 
+from tilefoundry.check.rename import is_rename
 from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import CARRY, CONST, PARAM, RESULT, Carried, Loop, Node, walk
 from tilefoundry.ir.program import Func
-from tilefoundry.lower.lives import Lives, is_kept, is_rename, updated
+from tilefoundry.lower.lives import Lives, is_kept, updated
 from tilefoundry.lower.views import VIEWS, backward, fixed
+from tilefoundry.ops.base import seen
 from tilefoundry.tir.program import Buffer, View, whole, window
 
 
@@ -48,8 +50,8 @@ class Places:
             return False
         if node.op in (CARRY, RESULT):
             return self._put_carried(self._carried[node], view)
-        same = is_rename(node) or (is_kept(node) and node not in self.lives.copies)
-        if node.op.name in VIEWS or same:
+        same = is_rename(node) or is_kept(node)
+        if (node.op.name in VIEWS or same) and node not in self.lives.copies:
             inner = view if same else backward(node, view)
             if inner is None or not self._alone(node.args[0]):
                 return False
@@ -77,10 +79,17 @@ class Places:
             self.in_slice.add(node)
 
     def _in_force(self, node: Node, update: Node) -> bool:
-        """Where the update goes can be said where it is made."""
+        """Where the update goes can be said where it is made, and each unit makes all of it."""
         offsets: tuple[Dim, ...] = node.attrs["offsets"]  # type: ignore[assignment]
-        axes = {s.axis for o in offsets for s in symbols(o) if isinstance(s, Coord)}
-        return all(axes <= set(made.mesh.axes) for made in self.lives.makers(update))
+        moved = {s for o in offsets for s in symbols(o)}
+        axes = {s.axis for s in moved if isinstance(s, Coord)}
+        for loop in reversed(self.lives.loops[node]):
+            if loop.var in moved:
+                moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
+        units = {s.axis for s in moved if isinstance(s, Coord)}
+        makers = self.lives.makers(update)
+        parts = {d.axis for m in makers for a in m.args for d in seen(a.tensor, m.mesh).digits}
+        return not parts & units and all(axes <= set(m.mesh.axes) for m in makers)
 
     def _put_carried(self, carried: Carried, view: View) -> bool:
         if not self.share(carried):

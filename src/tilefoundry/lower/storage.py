@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilefoundry.ir.expr import Dim, Expr, LoopVar
+from tilefoundry.ir.expr import Dim, Expr, LoopVar, symbols
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import Loop, Node
 from tilefoundry.ir.shard import ShardLayout, refill
@@ -14,6 +14,7 @@ from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import compact_strides
 from tilefoundry.lower.rings import ring_count
 from tilefoundry.lower.views import fixed, own_digits, without
+from tilefoundry.ops.base import seen
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import Buffer, Counter, View, fresh_vars, whole
 
@@ -57,11 +58,10 @@ class Stores:
         return next(n for n, s in self.target.storages.items() if s.level == level)
 
     def own(self, type: TensorType, name: str, node: Node, slots: int = 1) -> View:
-        level = self.owner(type.storage)
-        digits = own_digits(type, node.mesh, level) if level is not None else None
+        digits = own_digits(type, node.mesh, self.owners(type.storage))
         if type.storage == "gmem" and node.mesh.axes:
             return self.workspace(type, name, node)
-        if digits is None or not any(digits):
+        if not any(digits):
             made = self.new(type, name, "local", node.mesh, slots, node.span)
             self.buffers.append(made)
             return whole(made, self.slot(node, slots))
@@ -84,10 +84,18 @@ class Stores:
         level = self.target.storages[storage].level
         return None if level in (None, self.target.levels[-1]) else level
 
+    def owners(self, storage: str) -> tuple[str, ...]:
+        """The levels whose units each have their own copy of ``storage``, unless innermost: a
+        unit of one is no unit of another's."""
+        levels, level = self.target.levels, self.owner(storage)
+        return () if level is None else tuple(levels[: levels.index(level) + 1])
+
     def workspace(self, type: TensorType, name: str, node: Node) -> View:
         """Device memory inside a kernel: one copy for each unit that may make its own value."""
         axes = [a for a in node.mesh.axes if a.level != self.target.levels[-1]]
         split = {d.axis for d in type.digits}
+        if node.op.name == "reshard":  # one value, of which each unit stores its part
+            split |= {d.axis for d in seen(node.args[0].tensor, node.mesh).digits}
         own = [a for a in axes if a not in split]
         shape = fixed(type.shape, node.span)
         layout = _leading(type, [a.extent for a in own])
@@ -98,6 +106,15 @@ class Stores:
         vars = fresh_vars(shape)
         at = (*(coordinate(a) for a in own), *(v.expr() for v in vars))
         return View(made, shape, vars, at)
+
+    def moved_by(self, view: View) -> set[Axis]:
+        """Axes on whose coordinates the place of a view depends, by itself or by the loops
+        around the statement at hand."""
+        moved = {s for i in (*view.index, view.slot) for s in symbols(i)}
+        for loop in reversed(self.loops):
+            if loop.var in moved:
+                moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
+        return {s.axis for s in moved if isinstance(s, Coord) and s.axis is not None}
 
     def slot(self, node: Node, slots: int) -> Dim:
         if slots == 1:

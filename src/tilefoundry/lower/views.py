@@ -3,6 +3,8 @@ backwards for a value that is to be written in place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, IterVar, floordiv, mod, product, symbols
 from tilefoundry.ir.mesh import Coord, Mesh
@@ -214,10 +216,10 @@ def without(index: Dim, digits: list[Digit]) -> Dim:
     return index
 
 
-def own_digits(type: TensorType, mesh: Mesh, level: str) -> list[list[Digit]]:
-    """Per logical axis, the splits over axes of ``level``, outermost first."""
+def own_digits(type: TensorType, mesh: Mesh, levels: Sequence[str]) -> list[list[Digit]]:
+    """Per logical axis, the splits over axes of ``levels``, outermost first."""
     out: list[list[Digit]] = [[] for _ in type.shape]
     for digit in type.digits:
-        if digit.axis.level == level and digit.axis in mesh.axes:
+        if digit.axis.level in levels and digit.axis in mesh.axes:
             out[digit.dim].append(digit)
     return out

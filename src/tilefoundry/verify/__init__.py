@@ -7,7 +7,7 @@ that lowering refuses by as well: who holds the newest version of a tile (``tir/
 from __future__ import annotations
 
 from tilefoundry.tir.program import PrimFunc
-from tilefoundry.verify import device, differ, meetings, plan
+from tilefoundry.verify import device, differ, holders, meetings, plan
 from tilefoundry.verify.classes import classes
 from tilefoundry.verify.cluster import misplaced
 from tilefoundry.verify.finding import FAMILIES, Finding, Findings, Place
@@ -37,6 +37,7 @@ def judge(func: PrimFunc) -> Findings:
     plan.registers(kernel, findings)
     device.check(kernel, findings, compiler)
     differ.check(kernel, findings)
+    holders.check(kernel, findings)
     meetings.check(kernel, findings)
     for stmt, axes in misplaced(kernel.func):
         findings.add("sync-participants", kernel.sites[stmt].place, None,  # type: ignore[index]

@@ -36,6 +36,9 @@ def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
                     uses = touched.setdefault(view.buffer, [])
                     uses.append((item, view, number >= len(issue.reads)))
     for buffer, uses in touched.items():
+        for item in (i for i, _, write in uses if write and buffer.role == "in"):
+            findings.add("parameter-written", item.site.place, None, f"{buffer.name} belongs to "
+                         "the caller", "write to a buffer of its own")  # fmt: skip
         if any(write for _, _, write in uses):
             _buffer(layout, walker, buffer, uses, findings)
     for param in layout.func.params:
@@ -156,10 +159,13 @@ def _apart(held: list[Written], findings: Findings) -> None:
             here = cells.setdefault(cell, {})
             for other in here.values():
                 if _clash(other, item):
+                    both = other.write and item.write
                     findings.add(
                         "device-overlap", other.site.place, item.site.place,
                         f"two participants touch the same elements, at {item.box}, one writes",
-                        "let one participant write each element, or put a grid barrier between",
+                        ("let one participant write each element" if both else
+                         "write them in one function and read them in another")
+                        + ", or put a grid barrier between",
                     )  # fmt: skip
                     return
             here[item.owner, item.write, item.box] = item

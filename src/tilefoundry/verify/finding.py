@@ -23,6 +23,8 @@ FAMILIES = {
     "read-unwritten": "memory or registers are read that nobody has written",
     "device-overlap": "writes of different participants to device memory overlap",
     "device-unwritten": "part of an output is never written",
+    "parameter-written": "what the caller gave is written",
+    "not-held": "a unit uses, or is to store, elements of registers that it does not hold",
     "register-plan": "the register counts of the roles are not legal",
     "sync-undecided": "the program is too large to decide",
 }

@@ -63,16 +63,24 @@ def _covers(new: Access) -> bool:
 
 
 def _dealt(old: Access, new: Access) -> bool:
-    """Two roles execute one statement: each of its elements belongs to one of its threads."""
+    """Two roles execute one statement on one window: each of its elements belongs to one of its
+    threads, or several hold the same value."""
     return (
         old.site is new.site
         and old.knowledge is not new.knowledge
         and _cta(old) == _cta(new)
         and old.touch.view is new.touch.view
-        and old.box == new.box
+        and _corner(old) == _corner(new)
         and old.plain
         and new.plain
     )
+
+
+def _corner(access: Access) -> tuple[int, ...]:
+    """Where the window of an access starts, whichever part of it the role's threads hold."""
+    lows = tuple(low for low, _ in access.box)
+    by = access.touch.shaved
+    return tuple(low - n for low, n in zip(lows, by, strict=True)) if by else lows
 
 
 def _cta(access: Access) -> int | None:

@@ -10,7 +10,7 @@ earlier access.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilefoundry.diag import refuse
@@ -140,16 +140,15 @@ class Order:
 
     def _issue(self, node: Node, state: State) -> None:
         effect = self.accesses.effects[node]
-        if effect.collective:
+        mine = self.parts.of(node)
+        if not effect.collective:
+            self._judge(mine, node, state)
+        else:  # its units meet between what they give and what they take
             assert isinstance(node.stmt, Issue)
             within = gather if node.stmt.attrs["scope"] == "warp" else meet
+            self._judge([a for a in mine if not a.write], node, state)
             within(state, node.mask)
-        mine = self.parts.of(node)
-        for access in mine:
-            for key in list(state):
-                one = state.get(key)
-                if one is not None and one.access.store == access.store and key[1] == 0:
-                    self._check(one, access, node, state)
+            self._judge([a for a in mine if a.write], node, state)
         if effect.completion in GROUPED:
             for access in mine:
                 self._record(access, state)
@@ -158,6 +157,13 @@ class Order:
         else:
             for access in mine:
                 self._record(access, state)
+
+    def _judge(self, mine: Sequence[Access], node: Node, state: State) -> None:
+        for access in mine:
+            for key in list(state):
+                one = state.get(key)
+                if one is not None and one.access.store == access.store and key[1] == 0:
+                    self._check(one, access, node, state)
 
     def _record(self, access: Access, state: State) -> None:
         private = access.buffer.storage in self.accesses.private
@@ -312,10 +318,12 @@ class Order:
             gate.why.append(f"{x.buffer.name} {'written' if x.write else 'read'}")
         if fence:
             gate.fences.add(x.mask)
+        if meet:
+            self._whole_warps(mask, x, y)
         if meet == "warp" or (meet and one_part(mask, WARP)):
             gate.warps.add(mask)
         elif meet:
-            self._admit(child, mask, x, y)
+            self._even(child)
             gate.barriers.add(mask)
         if meet or fence:
             what = ("written" if x.write else "read", "written" if y.write else "read")
@@ -336,11 +344,14 @@ class Order:
         effect = self.accesses.effects.get(node)
         return effect is not None and effect.completion in ("async", "bulk")
 
-    def _admit(self, at: Node, mask: int, x: Access, y: Access) -> None:
-        issue = y.node.stmt
-        span = issue.span if isinstance(issue, Issue) else None
+    def _whole_warps(self, mask: int, x: Access, y: Access) -> None:
+        """Threads of a part of a warp have no barrier of their own."""
         if not _whole_warps(mask):
+            issue = y.node.stmt
+            span = issue.span if isinstance(issue, Issue) else None
             refuse("sync-partial-warps", span, name=x.buffer.name, threads=count(mask))
+
+    def _even(self, at: Node) -> None:
         for loop in at.loops:
             if uneven(loop, self.tree.level):
                 assert isinstance(loop.stmt, For)

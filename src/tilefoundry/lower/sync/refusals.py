@@ -59,7 +59,9 @@ def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[No
         for other, made in writers:
             if _own(other, made, node, view):
                 continue
-            if any(other.at < m.at < node.at for m in meetings) and not _later(other):
+            both = other.mask | node.mask
+            met = (m for m in meetings if m.mask & both == both)
+            if any(other.at < m.at < node.at for m in met) and not _later(other):
                 continue
             issue = node.stmt
             assert isinstance(issue, Issue)

@@ -6,7 +6,17 @@ import torch
 
 from tilefoundry.diag import Refusal
 from tilefoundry.ir.dtype import DTYPES
-from tilefoundry.judge.numbers import STORED, decode, encode, spacing, stored, ulp_distance
+from tilefoundry.judge.numbers import (
+    PART,
+    STORED,
+    alike,
+    coarsened,
+    decode,
+    encode,
+    spacing,
+    stored,
+    ulp_distance,
+)
 from tilefoundry.judge.tensor import RawTensor
 
 FLOATS = [d for d in DTYPES.values() if d.is_float and d.name in STORED]
@@ -81,3 +91,45 @@ def test_integers_keep_all_their_bits():
 def test_packed_types_are_refused():
     with pytest.raises(Refusal, match="check-dtype"):
         stored(DTYPES["f4e2m1"])
+
+
+@pytest.mark.parametrize("count", [1, PART - 1, 2 * PART + 5])
+@pytest.mark.parametrize("name, kind", [("f32", torch.float32), ("f16", torch.float16)])
+def test_coarser_values_are_those_of_bf16(name, kind, count):
+    values = torch.randn(count, generator=torch.Generator().manual_seed(5)).to(kind)
+    values[values.abs() < 2**-10] = 1.0  # a subnormal of f16 is none of bf16
+    values[-1] = torch.inf
+    found = coarsened(values.numpy(), DTYPES[name])
+    assert torch.equal(torch.from_numpy(found), values.to(torch.bfloat16).to(kind))
+
+
+def test_coarser_f64_has_the_bits_of_f32():
+    values = np.random.default_rng(6).standard_normal(PART + 3)
+    found = coarsened(values, DTYPES["f64"])
+    assert np.array_equal(found, values.astype(np.float32).astype(np.float64))
+    assert coarsened(np.zeros(4, np.uint16), DTYPES["bf16"]) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1001])
+def test_bytes_alike(count):
+    one = np.random.default_rng(count).integers(0, 256, count, np.uint8)
+    assert alike(one, one.copy()) and not alike(one, np.zeros(count + 1, np.uint8))
+    for at in {0, count // 2, count - 1} if count else ():
+        other = one.copy()
+        other[at] ^= 1
+        assert not alike(one, other)
+
+
+def test_bytes_alike_are_no_values():
+    halves = np.array([np.nan, 0.0, 1.0, 2.0], np.float16)
+    assert alike(halves, halves.copy())
+    assert not alike(halves, np.array([np.nan, -0.0, 1.0, 2.0], np.float16))
+
+
+@pytest.mark.parametrize("where", [0, PART - 1, PART, 3 * PART])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_value_that_is_not_finite_is_seen_anywhere(where, value):
+    values = np.ones(3 * PART + 1, np.float32)
+    assert RawTensor(DTYPES["f32"], values.shape, values).is_finite
+    values[where] = value
+    assert not RawTensor(DTYPES["f32"], values.shape, values).is_finite

@@ -138,6 +138,32 @@ def test_sums_of_squares_do_not_overflow():
     assert want.value == pytest.approx(2**-0.5)
 
 
+@pytest.mark.parametrize("dtype, size", [
+    ("f64", 1.7e308), ("f64", 5e-324), ("f64", 1e-200), ("f32", 3e38), ("f32", 1e-45),
+    ("bf16", 2.0**127), ("f16", 6e-8),
+])  # fmt: skip
+def test_the_whole_is_judged_at_the_ends_of_a_type(dtype, size):
+    want = np.full((3, 5), size)
+    got = want.copy()
+    got[1] = -size  # off by twice its size in a third of the elements
+    rows = [raw(x, dtype) for x in (got, want)]
+    rel_l2, cosine = compare(
+        [Predicate("rel_l2", {"max": 2.0}), Predicate("cosine", {"min": 0.0})], *rows
+    )
+    assert rel_l2.value == pytest.approx((4 / 3) ** 0.5)
+    assert cosine.value == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16"])
+def test_an_infinity_is_off_all_but_itself(dtype):
+    bound = [Predicate("rel_l2", {"max": 1.0})]
+    same, other = ([INF, 1.0, x] for x in (2.0, 3.0))
+    assert compare(bound, raw(other, dtype), raw(same, dtype))[0].value in (0.0, INF)
+    assert not compare(bound, raw([1.0, 1.0, 2.0], dtype), raw(same, dtype))[0].passed
+    assert not compare(bound, raw(same, dtype), raw([1.0, 1.0, 2.0], dtype))[0].passed
+    assert not compare(bound, raw([NAN, 1.0, 2.0], dtype), raw([1.0, 1.0, 2.0], dtype))[0].passed
+
+
 def test_the_worst_row():
     want = np.ones((2, 3, 4))
     got = want.copy()

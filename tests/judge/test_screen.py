@@ -155,3 +155,11 @@ def test_results_on_other_and_on_coarser_inputs():
     assert "the result on other inputs would pass" in caught.value.diags[0].says
     # Equal everywhere: right on those inputs too, and so no evidence against the predicates.
     assert screen("output", predicates, [Draw(reference, {}, {"it": reference})]) == []
+
+
+def test_a_reference_is_constant_to_its_last_element():
+    for value in (0.0, -0.0, 3.0):
+        whole = np.full(1 << 17, value)
+        assert refusal(stated(("equal",)), raw(whole)).code == "check-reference-constant"
+        whole[-1] = 1.0
+        assert accepted(stated(("equal",)), raw(whole)) == []

@@ -343,6 +343,13 @@ def test_no_part_of_an_index_overflows(tmp_path):
     assert [int(x) for x in done.stdout.split()] == wanted
 
 
+def test_numbers_of_a_turn_beyond_an_int():
+    far = [n // 2 * 2_000_000_000 + n % 2 * 8 for n in range(8)]
+    assert fit(far, "i") == "((int64_t)i % 2) * 8 + ((int64_t)i / 2) * 2000000000"
+    assert fit([n * 2**30 for n in range(3)], "i") == "(int64_t)i * 1073741824"
+    assert fit([n * 2**30 for n in range(2)], "i") == "i * 1073741824"
+
+
 def test_a_loop_beyond_an_int_counts_in_64_bits(tmp_path):
     text = """
 from tilefoundry.dsl import *

@@ -184,9 +184,11 @@ def to_memory(dtype: DType, have: str, text: str) -> str:
 
 
 def fit(values: Sequence[int], var: str) -> str | None:
-    """An expression of ``var`` that is ``values[var]``, by digits of ``var``; None if there
-    is none."""
+    """An expression of ``var``, an int, that is ``values[var]``, by digits of ``var``; None if
+    there is none."""
     count, first = len(values), values[0]
+    if max(map(abs, (*values, *(v - first for v in values)))) > INT_MAX:
+        var = f"(int64_t){var}"
     steps = [v - first for v in values]
     digits: list[tuple[int, int, int]] = []
     inner = 1

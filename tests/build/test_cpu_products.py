@@ -42,7 +42,7 @@ CASES = [
     ("gemv", {}),
     ("gemv", {"N": 4, "K": 32, "CORES": 1}),
     ("bmm_gelu", {}),
-    ("bmm_gelu", {"B": 1, "M": 7, "MR": 7, "N": 32, "NC": 32, "K": 1}),
+    ("bmm_gelu", {"B": 1, "M": 7, "MR": 7, "N": 32, "BLOCK": 32, "K": 1}),
     ("conv3x3", {}),
     ("conv3x3", {"H": 3, "W": 14, "C": 5, "F": 32, "CORES": 1}),
     ("projection_amx", {}),

@@ -5,7 +5,7 @@ from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 B, M, N, K = 3, 28, 96, 48
-MR, NR, NC, AHEAD = 14, 32, 96, 8
+MR, NR, BLOCK, AHEAD = 14, 32, 96, 8
 CORES, LANES = 2, 16
 VECTORS = NR // LANES
 ROWS = tuple(range(MR))
@@ -51,12 +51,12 @@ class BmmGelu:
         out = tf.empty(Tensor[(B, M, N), "f32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for j in range(0, N, NC):
+                for j in range(0, N, BLOCK):
                     for task in range(cores.core, TASKS, CORES):
                         b = task // (M // MR)
                         m = task % (M // MR) * MR
                         strip = tf.reshape(x[b:b + 1, m:m + MR, :], (MR, K))
-                        for n in range(j, j + NC, NR):
+                        for n in range(j, j + BLOCK, NR):
                             acc = tf.reshard(start[:, n:n + NR], (MR, VECTORS, LANES @ t.lane), "rmem")
                             acc = tf.schedule((acc, strip, panels[:, n:n + NR]), op=fma, repeat=(MR, VECTORS, K), order=(2, 0, 1), prefetch=AHEAD)
                             for r in ROWS:

@@ -116,10 +116,12 @@ def _loaded(built: Built, arguments: int) -> Any:
 
 def hold_apart(arguments: Sequence[Argument], pointers: Sequence[int]) -> None:
     """Refuses an output that shares memory with another tensor of its call."""
-    places = [(a, at, at + a.bytes) for a, at in zip(arguments, pointers, strict=True)]
-    for n, (a, at, end) in enumerate(places):
-        for b, there, last in places[:n] if a.role == "out" else ():
-            if at < last and there < end:
+    for n, a in enumerate(arguments):
+        if a.role != "out":
+            continue
+        at, end = pointers[n], pointers[n] + a.bytes
+        for b, there in zip(arguments[:n], pointers, strict=False):
+            if at < there + b.bytes and there < end:
                 refuse("build-overlap", None, name=a.name, other=b.name, at=hex(at),
                        there=hex(there), bytes=a.bytes, others=b.bytes)  # fmt: skip
 

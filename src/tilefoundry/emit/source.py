@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilefoundry.ir.dtype import DType
 
@@ -19,7 +20,7 @@ class Argument:
     align: int = 1
     """Bytes that its address must be a multiple of, beyond what its elements ask for."""
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         count = 1
         for extent in self.shape:

@@ -6,6 +6,7 @@ ordered write covers them; a new access is held against those that it overlaps.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -127,13 +128,48 @@ class Actor:
     proxy: bool = False
 
 
+FEW = 32
+"""Accesses of one slot up to which each is looked at."""
+
+
+class Kept:
+    """The accesses of one slot, with the boxes around them where there are many."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._boxed = 0
+        self._low: Any = None
+        self._high: Any = None
+
+    def without(self, gone: set[int]) -> None:
+        if gone:
+            self.records = [r for n, r in enumerate(self.records) if n not in gone]
+            self._boxed = 0
+
+    def near(self, reach: Reach) -> Iterable[int]:
+        """Those whose box meets that of ``reach``, by number; all where they are few."""
+        count = len(self.records)
+        if count <= FEW:
+            return range(count)
+        low, high = reach.box
+        if self._low is None or len(self._low) < count:
+            room = (2 * count, len(low))
+            self._low, self._high = np.empty(room, np.int64), np.empty(room, np.int64)
+            self._boxed = 0
+        for n in range(self._boxed, count):
+            self._low[n], self._high[n] = self.records[n].reach.box
+        self._boxed = count
+        meet = (self._low[:count] <= high) & (self._high[:count] >= low)
+        return np.flatnonzero(meet.all(1)).tolist()
+
+
 class Log:
     """Records by storage: (CTA or -1, buffer, slot)."""
 
     def __init__(self, places: Places, reports: Reports) -> None:
         self.places = places
         self.reports = reports
-        self.records: dict[tuple[int, Buffer, int], list[Record]] = {}
+        self.records: dict[tuple[int, Buffer, int], Kept] = {}
         self.aliases: dict[tuple[Buffer, int], list[tuple[Buffer, int]]] = places.cache.setdefault(
             "aliases", {}
         )
@@ -173,30 +209,30 @@ class Log:
         for other, n in ((buffer, slot), *(self._aliased(buffer, slot) if shared else ())):
             key = (here, other, n)
             kept = self.records.get(key)
-            if not kept:
+            if kept is None:
                 continue
             same = other is buffer and n == slot
-            out: list[Record] = []
-            for old in kept:
+            gone: set[int] = set()
+            # boxes of two buffers say nothing of one another
+            for number in kept.near(record.reach) if same else range(len(kept.records)):
+                old = kept.records[number]
                 again = self._again(old, record)
                 mixed |= again
                 if again or not (record.write or old.write):
-                    out.append(old)
                     continue
                 if self._check(old, record, actor, same):
                     twins.append(old)
-                    out.append(old)
-                    continue
-                if not (record.write and self._covered(old, record, same)):
-                    out.append(old)
-            self.records[key] = out
-        mine = self.records.setdefault((here, buffer, slot), [])
+                elif record.write and self._covered(old, record, same):
+                    gone.add(number)
+            kept.without(gone)
+        mine = self.records.setdefault((here, buffer, slot), Kept())
         if record.epoch and not record.done:
             # the same threads later: program order makes the earlier record redundant
-            mine[:] = [r for r in mine if not (r.reach is record.reach and r.warp == record.warp
-                       and r.write == record.write and r.left is None and not r.done
-                       and r.cta == record.cta and r.home == record.home)]  # fmt: skip
-        mine.append(record)
+            mine.without({n for n, r in enumerate(mine.records)
+                          if r.reach is record.reach and r.warp == record.warp
+                          and r.write == record.write and r.left is None and not r.done
+                          and r.cta == record.cta and r.home == record.home})  # fmt: skip
+        mine.records.append(record)
         return [] if mixed else twins  # what lies there is of another step
 
     def _again(self, old: Record, new: Record) -> bool:

@@ -213,6 +213,7 @@ class Places:
         self._grids: dict[tuple[int, ...], tuple[Any, ...]] = {}
         self._free: dict[View, tuple[Sym, ...]] = {}
         self._found: dict[Any, tuple[Any, Any]] = {}
+        self._ranked: dict[Any, tuple[Any, Any]] = {}
         self.cache: dict[Any, Any] = {}
 
     def held(self, buffer: Buffer) -> Held:
@@ -266,6 +267,22 @@ class Places:
             if len(self._found) > 256:
                 self._found.clear()
             found = self._found[view, key] = self._elements(view, env)
+        return found
+
+    def ranked(self, view: View, env: Values) -> tuple[Any, Any]:
+        """(elements of the view, their owners), by owner; of a view that is the same for all
+        lanes. Elements outside of the buffer come first."""
+        key = (view, tuple(env[s] for s in self.free(view)))
+        found = self._ranked.get(key)
+        if found is None:
+            if len(self._ranked) > 256:
+                self._ranked.clear()
+            element, inside = self.elements(view, env)
+            owner = self.held(view.buffer).owner[element]
+            if inside is not None:
+                owner = np.where(inside, owner, -2)
+            order = np.argsort(owner, kind="stable")
+            found = self._ranked[key] = (order, owner[order])
         return found
 
     def _elements(self, view: View, env: Values) -> tuple[Any, Any]:

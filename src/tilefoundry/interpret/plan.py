@@ -63,16 +63,14 @@ class Planner:
 
     def holders(self, view: View, team: Team) -> tuple[Any, Any]:
         """(participant, element of the view) for each element that a participant holds."""
-        element, inside = self.places.elements(view, team.env)
-        held = self.places.held(view.buffer)
-        mine = held.classes(team.cta, team.threads)
-        owner = held.owner[element]
-        if inside is not None:
-            owner = np.where(inside, owner, -2)
-        if owner.ndim == 2:
-            return np.nonzero(owner == mine[:, None])  # type: ignore[return-value]
-        order = np.argsort(owner, kind="stable")
-        ranked = owner[order]
+        mine = self.places.held(view.buffer).classes(team.cta, team.threads)
+        if any(isinstance(team.env[s], np.ndarray) for s in self.places.free(view)):
+            element, inside = self.places.elements(view, team.env)
+            owner = self.places.held(view.buffer).owner[element]
+            if inside is not None:
+                owner = np.where(inside, owner, -2)
+            return np.nonzero(np.broadcast_to(owner == mine[:, None], (len(mine), owner.shape[-1])))  # type: ignore[return-value]
+        order, ranked = self.places.ranked(view, team.env)
         lo, hi = np.searchsorted(ranked, mine, "left"), np.searchsorted(ranked, mine, "right")
         counts = hi - lo
         who = np.repeat(np.arange(len(mine)), counts)

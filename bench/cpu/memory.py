@@ -50,7 +50,8 @@ LEAST = 1 << 29
 
 @dataclass(frozen=True)
 class Case:
-    """A program and its constants; ``tensors`` of its main operand's size cross memory."""
+    """A program and its constants; ``tensors`` of its main operand's size cross memory. ``vecs``
+    is for vectors of 16 lanes: where they have 8, registers are half as many, too."""
 
     program: str
     dtype: str
@@ -235,7 +236,7 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
         where = "amd.epyc_avx512"
     else:
         consts |= {"TARGET": where, "LANES": lanes,
-                   "VECS": case.vecs if lanes == 16 else min(case.vecs, 2)}  # fmt: skip
+                   "VECS": case.vecs * lanes // 16}  # fmt: skip
     built = build(load_source(str(PROGRAMS / f"{case.program}.py"), None, consts))
     takes = [a for a in built.source.arguments if a.role != "out"]
     gives = [a for a in built.source.arguments if a.role == "out"]

@@ -1,29 +1,29 @@
-"""LayerNorm over rows of any length, each core a row at a time, two rows at once: while the
-result of one is stored, past the caches, the next is read, so that memory is read and written
-all the time; a row that was read is in a cache. What comes a step later is asked for from memory.
-Chunks of VECS vectors go through STREAMS parts of the row side by side, so that each has a
-prefetcher of its own. The spread is taken in one reading: each lane adds the squares of its
-distances to a base, the mean of the first chunks. That is the mean of a share p of what it reads,
-so those squares are at most 1/p times the ones about its mean: little is lost when they are
-moved there. Elements beyond a row do not count."""
+"""LayerNorm over rows of any length, each core R rows side by side, so that each has a prefetcher of
+its own and what is read for all rows is read once for R of them. While the results of some rows
+are stored, past the caches, the next are read, so that memory is read and written all the time;
+rows that were read are in a cache. What comes a step later is asked for from memory. The spread is
+taken in one reading: each lane adds the squares of its distances to a base, the mean of the first
+vectors. That is the mean of a share p of what it reads, so those squares are at most 1/p times
+the ones about its mean: little is lost when they are moved there. Elements beyond a row do not
+count."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 11, 301, "f32"
-TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
+TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 1
 SIZE = 4 if DTYPE == "f32" else 2
-STREAMS = max(1, min(4, COLS * SIZE // 4096))  # parts of a page or more: two in one page disturb each other
+R = 4 if LANES > 8 else 2  # as many as registers hold: 32 of 16 lanes, 16 of 8
 CHUNK = LANES * VECS
-WIDE = ceildiv(COLS, STREAMS * CHUNK) * STREAMS * CHUNK
-PART = WIDE // STREAMS
+WIDE = ceildiv(COLS, CHUNK) * CHUNK
 EVEN = WIDE == COLS
-FIRST = VECS if EVEN else 1  # vectors of a chunk that no lane lacks
+FIRST = max(1, min(COLS // LANES, 8))  # vectors that no lane lacks
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
-AHEAD = CORES * COLS
-STEPS = ceildiv(ROWS, CORES)
+GROUP = CORES * R
+AHEAD = GROUP * COLS
+STEPS = ceildiv(ROWS, GROUP)
 EPS = 1e-5
 
 
@@ -39,57 +39,53 @@ class LayerNorm:
         weight: ConstTensor[(COLS,), DTYPE],
         bias: ConstTensor[(COLS,), DTYPE],
     ) -> Tensor[(ROWS, COLS), DTYPE]:
-        padded = tf.pad(x, (0, WIDE - COLS, CORES, (STEPS + 1) * CORES - ROWS), 0.0)
+        padded = tf.pad(x, (0, WIDE - COLS, GROUP, (STEPS + 1) * GROUP - ROWS), 0.0)
         weights = tf.pad(weight, (0, WIDE - COLS), 0.0)
         shifts = tf.pad(bias, (0, WIDE - COLS), 0.0)
-        out = tf.empty(Tensor[((STEPS + 1) * CORES, WIDE), DTYPE])
+        out = tf.empty(Tensor[((STEPS + 1) * GROUP, WIDE), DTYPE])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                mean = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
-                scale = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
+                mean = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
+                scale = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
                 for step in range(STEPS + 1):
-                    row = step * CORES + cores.core
-                    base = tf.zeros(Tensor[(1, LANES), "f32", (1, LANES @ t.lane), "rmem"])
-                    for stream in range(STREAMS if EVEN else 1):
-                        for n in range(FIRST):
-                            begin = stream * PART + n * LANES
-                            first = padded[row + CORES:row + CORES + 1, begin:begin + LANES]
-                            base = base + tf.cast(tf.reshard(first, (1, LANES @ t.lane), "rmem"), "f32")
-                    base = base * (1.0 / (FIRST * (STREAMS if EVEN else 1)))
-                    sums = tf.zeros(Tensor[(1, VECS, LANES), "f32", (1, VECS, LANES @ t.lane), "rmem"])
+                    row = (step * CORES + cores.core) * R
+                    base = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
+                    for n in range(FIRST):
+                        first = padded[row + GROUP:row + GROUP + R, n * LANES:n * LANES + LANES]
+                        base = base + tf.cast(tf.reshard(first, (R, LANES @ t.lane), "rmem"), "f32")
+                    base = base * (1.0 / FIRST)
+                    sums = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
                     squares = sums + 0.0
-                    for c in tf.tile(PART, CHUNK):
-                        for stream in range(STREAMS):
-                            at = stream * PART + c.start
-                            u = tf.reshard(padded[row:row + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
-                            gain = tf.reshard(weights[at:at + CHUNK], (VECS, LANES @ t.lane), "rmem")
-                            shift = tf.reshard(shifts[at:at + CHUNK], (VECS, LANES @ t.lane), "rmem")
-                            normed = (tf.cast(u, "f32") - mean) * scale
-                            scaled = normed * tf.cast(gain, "f32") + tf.cast(shift, "f32")
+                    for c in tf.tile(WIDE, CHUNK):
+                        gain = tf.cast(tf.reshard(weights[c], (VECS, LANES @ t.lane), "rmem"), "f32")
+                        shift = tf.cast(tf.reshard(shifts[c], (VECS, LANES @ t.lane), "rmem"), "f32")
+                        for r in tuple(range(R)):
+                            u = tf.reshard(padded[row + r:row + r + 1, c], (1, VECS, LANES @ t.lane), "rmem")
+                            normed = (tf.cast(u, "f32") - mean[r:r + 1]) * scale[r:r + 1]
+                            scaled = normed * gain + shift
                             made = tf.schedule((tf.cast(scaled, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
-                            out = tf.insert_slice(out, made, (row, at))
-                            later = padded[row + CORES:row + CORES + 1, at:at + CHUNK]
+                            out = tf.insert_slice(out, made, (row + r, c.start))
+                            later = padded[row + GROUP + r:row + GROUP + r + 1, c]
                             held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
                             w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                            away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base
+                            away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base[r:r + 1]
                             if not EVEN:
-                                n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], at)
+                                n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], c.start)
                                 away = tf.where(tf.reshape(n, (1, VECS, LANES)) < COLS, away, 0.0)
-                            sums = sums + away
-                            squares = squares + tf.square(away)
-                    moved = tf.reduce(sums, (1,), kind="sum")
+                            sums = tf.insert_slice(sums, sums[r:r + 1] + tf.reduce(away, (1,), kind="sum"), (r, 0))
+                            squares = tf.insert_slice(squares, squares[r:r + 1] + tf.reduce(tf.square(away), (1,), kind="sum"), (r, 0))
                     if EVEN:
                         has = COLS / LANES  # elements of a lane
-                        drift = moved * (LANES / COLS)
+                        drift = sums * (LANES / COLS)
                     else:
                         last = tf.arange(Tensor[(LANES,), "f32", (LANES @ t.lane,), "rmem"], COLS + LANES - 1, -1)
                         has = tf.floor(last * (1.0 / LANES))
-                        drift = moved / tf.maximum(has, 1.0)
-                    inside = tf.reduce(squares, (1,), kind="sum") - moved * drift
+                        drift = sums / tf.maximum(has, 1.0)
+                    inside = squares - sums * drift
                     centers = base + drift
-                    total = tf.reshard(tf.reduce(centers * has, (1,), True, "sum"), (1, 1))
+                    total = tf.reshard(tf.reduce(centers * has, (1,), True, "sum"), (R, 1))
                     mean = total * (1.0 / COLS)
                     between = tf.square(centers - mean) * has
-                    spread = tf.reshard(tf.reduce(inside + between, (1,), True, "sum"), (1, 1))
+                    spread = tf.reshard(tf.reduce(inside + between, (1,), True, "sum"), (R, 1))
                     scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)
-        return out[CORES:CORES + ROWS, :COLS]
+        return out[GROUP:GROUP + ROWS, :COLS]

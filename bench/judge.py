@@ -24,6 +24,7 @@ sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "src")]  # without this folder: 
 from judge.cheats.attacks import ATTACKS  # noqa: E402
 from judge.cheats.catalogue import DEVICE, TWINS  # noqa: E402
 from judge.cheats.devices import DEVICE_ATTACKS  # noqa: E402
+from judge.cheats.outsiders import OUTSIDERS  # noqa: E402
 from judge.cheats.programs import HIRS  # noqa: E402
 from judge.cheats.twins import AGREES, judged, write_program  # noqa: E402
 from judge.shared import Bench  # noqa: E402
@@ -41,7 +42,8 @@ def main() -> None:
         write_program(folder)
         os.chdir(folder)
         bench = Bench() if asked.shared else None
-        for kind, twins in (("cheats", TWINS), ("attacks", ATTACKS), ("programs", HIRS)):
+        attacks = [*ATTACKS, *OUTSIDERS]
+        for kind, twins in (("cheats", TWINS), ("attacks", attacks), ("programs", HIRS)):
             run(kind, twins, folder, bench, counts)
         if bench is not None:
             bench.close()

@@ -87,7 +87,7 @@ class Diag:
         words = {key: getattr(self, key) for key in ("expected", "found", "fix")}
         lines += [f"  {key + ':':<10}{text}" for key, text in words.items() if text]
         lines += [f"  {'note:':<10}{note}" for note in self.notes]
-        return "\n".join(lines)
+        return "\n".join(map(visible, lines))
 
     def record(self) -> dict[str, object]:
         """The refusal as a JSON-able record."""
@@ -103,6 +103,13 @@ class Diag:
             "fix": self.fix,
             "notes": list(self.notes),
         }
+
+
+def visible(text: str) -> str:
+    """One statement of ours: further lines of it are indented, and what would move a terminal's
+    cursor or turn the direction of writing is escaped. What others named can forge no line."""
+    kept = "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return kept.replace("\n", "\n" + " " * 12)
 
 
 class Refusal(Exception):

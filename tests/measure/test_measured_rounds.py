@@ -11,9 +11,9 @@ import torch
 from tilefoundry.ir.dtype import DTYPES
 from tilefoundry.judge.draw import draw
 from tilefoundry.judge.measure.clock import Reading
-from tilefoundry.judge.measure.fresh import BLOCK, Fresh
+from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.player import Player, rounds
-from tilefoundry.judge.measure.stage import Window
+from tilefoundry.judge.measure.window import BLOCK, Window
 from tilefoundry.judge.tensor import RawTensor
 
 

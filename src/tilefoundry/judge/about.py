@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
+from tilefoundry.judge.parsed import parsed
 from tilefoundry.judge.request import Request
 from tilefoundry.judge.wire import Malformed
 
@@ -66,7 +66,7 @@ def _checked(request: Request, about: About, program: str) -> dict[str, str]:
     path = request.verified
     try:
         data = Path(path).read_bytes()
-        report = json.loads(data)
+        report = parsed(data)
         reference, asked = report["reference"], report["request"]
         found = {
             "no check of an HIR": report["kind"] == "check" and report["candidate"] == "hir",
@@ -107,3 +107,9 @@ def near(path: str) -> str:
 
 def sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def written(path: str) -> tuple[int, ...]:
+    """Which file it is, and when it was last written or replaced, by the system's clock."""
+    state = os.stat(path)
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns

@@ -70,7 +70,7 @@ class Calls:
         stream = self._stream()
         with torch.no_grad(), self.recorder() if self.recorder else contextlib.nullcontext():
             found = self._called(tensors)
-        outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
+        outputs = outputs_of(found)
         del found
         if self.recorder and self.recorder.called:
             return {"library": self.recorder.called.pop(0)}
@@ -263,6 +263,15 @@ class Calls:
         for data, buffer, _ in self._held_inputs.values():
             if buffer is not None:
                 data[:] = bytes_of(buffer.cpu())
+
+
+def outputs_of(found: Any) -> tuple[Any, ...]:
+    """What a function returned, one by one: what lies in its tuple or list, whatever that would
+    say of itself."""
+    for kind in (tuple, list):
+        if issubclass(type(found), kind):
+            return tuple(kind.__iter__(found))
+    return (found,)
 
 
 def bytes_of(tensor: Any) -> memoryview:

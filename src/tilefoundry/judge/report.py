@@ -257,6 +257,8 @@ def _word(value: object) -> str:
             return f"[{','.join(map(_word, value))}]"
         case dict():
             return ",".join(f"{k}:{_word(v)}" for k, v in value.items())
+        case str() if not all(c.isprintable() for c in value):
+            return json.dumps(value)  # nothing that moves a cursor, or looks like another line
         case str() if not value or any(c.isspace() or c == '"' for c in value):
             return json.dumps(value, ensure_ascii=False)
         case _:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NoReturn
 
 from tilefoundry.diag import refuse
 from tilefoundry.ir.dtype import DTYPES, DType
+from tilefoundry.judge.parsed import parsed
 from tilefoundry.judge.tensor import RawTensor, Shape, size
 
 # https://github.com/huggingface/safetensors: the format's own names.
@@ -60,7 +60,7 @@ def entries(path: str, what: str) -> dict[str, Entry]:
             length = int.from_bytes(file.read(8), "little")
             if length > LONGEST_HEADER:
                 _unreadable(path, what, "its header is too long for a safetensors file")
-            header = json.loads(file.read(length))
+            header = parsed(file.read(length))
             end = file.seek(0, 2)
     except OSError as error:
         _unreadable(path, what, (error.strerror or str(error)).lower())
@@ -112,7 +112,7 @@ def checkpoint(folder: str) -> dict[str, Entry]:
 def _indexed(place: Path, what: str) -> dict[str, Entry]:
     index = place / INDEX
     try:
-        where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        where = parsed(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted({str(file) for file in where.values()})
     except OSError as error:
         _unreadable(str(index), what, (error.strerror or str(error)).lower())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefoundry.diag import refuse
-from tilefoundry.judge.about import About, near, sha256
+from tilefoundry.judge.about import About, near, sha256, written
 from tilefoundry.judge.case import Judged
 from tilefoundry.judge.draw import Values
 from tilefoundry.judge.files import hold, read_tensor
@@ -33,12 +33,15 @@ class Session:
         self.folder = folder
         self.children: list[Child] = []
         self.seed = secrets.randbits(63) if request.seed is None else request.seed
-        self.sources = {request.path: sha256(request.path)} if Path(request.path).is_file() else {}
+        self.sources: dict[str, str] = {}
         """Hashes of source files, taken before anything of them ran: also of the code of hardware
         that the user added, which is part of what evaluates and builds."""
+        self.stands: dict[str, tuple[int, ...]] = {}
+        """When each was last written: one that is put back after it was read shows."""
+        self._note(request.path)
         for schema in sorted(Path(documents(), "targets").glob("*/schema.py")):
-            files = sorted(schema.parent.rglob("*.py"))
-            self.sources |= {str(file): sha256(str(file)) for file in files}
+            for file in sorted(schema.parent.rglob("*.py")):
+                self._note(str(file))
         self.libraries: bool | None = None
         """Whether a twin may compute with libraries; None: candidates are not held to rules."""
         self.later = Later()
@@ -69,7 +72,7 @@ class Session:
             child.died(f"it sent {broken}")
         if not Path(about.file).is_file():
             child.died("it names no file of its module")
-        self.sources.setdefault(about.file, sha256(about.file))
+        self._note(about.file)
         return about
 
     def _begin_giving(self, child: Child, about: About, form: str = "", device: str = "") -> None:
@@ -111,10 +114,18 @@ class Session:
         self._give(child, about, form)
         return about
 
+    def _note(self, path: str) -> None:
+        """Remember a source file as it is now, if it is one that is not known."""
+        if path not in self.sources and Path(path).is_file():
+            self.stands[path] = written(path)
+            self.sources[path] = sha256(path)
+
     def _hold_sources(self) -> None:
-        """Refuse sources that changed while they were judged."""
+        """Refuse sources that changed while they were judged, also those that are again as they
+        were."""
         for path, digest in self.sources.items():
-            if not Path(path).is_file() or sha256(path) != digest:
+            there = Path(path).is_file() and written(path) == self.stands[path]
+            if not there or sha256(path) != digest:
                 refuse("check-source-changed", None, path=near(path))
 
     def _read_files(self) -> dict[str, RawTensor]:

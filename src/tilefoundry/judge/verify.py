@@ -13,6 +13,7 @@ from tilefoundry.judge.check import check
 from tilefoundry.judge.measure.request import Request as Measurement
 from tilefoundry.judge.measure.session import measure
 from tilefoundry.judge.measure.verify import hold_measured
+from tilefoundry.judge.parsed import parsed
 from tilefoundry.judge.report import line
 from tilefoundry.judge.request import Request
 
@@ -75,7 +76,7 @@ def verify(path: str) -> Verified:
     """Carry out again the check or the measurement of the report at ``path``; refuses what is no
     report, and whatever keeps it from a verdict."""
     try:
-        reported = json.loads(Path(path).read_bytes())
+        reported = parsed(Path(path).read_bytes())
         kind = reported.get("kind")
         if kind not in ("check", "measure"):
             _no_report(path, f"its kind is {kind!r}")
@@ -84,7 +85,7 @@ def verify(path: str) -> Verified:
         _shape(reported)
     except OSError as error:
         _no_report(path, error.strerror or "it cannot be read")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         _no_report(path, f"{type(error).__name__}: {error}")
     again = measure(request) if isinstance(request, Measurement) else check(request)
     found = json.loads(json.dumps(again.record()))
@@ -98,7 +99,7 @@ def differences(reported: Mapping[str, Any], found: Mapping[str, Any]) -> list[D
     seen: list[Difference] = []
 
     def hold(what: str, was: object, now: object, counts: bool = True) -> None:
-        if was != now:
+        if was != now and (was == was or now == now):  # NaN is like NaN
             seen.append(Difference(what, was, now, counts))
 
     if reported["kind"] == "measure":

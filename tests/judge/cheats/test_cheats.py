@@ -6,12 +6,14 @@ import pytest
 
 from judge.cheats.attacks import ATTACKS
 from judge.cheats.catalogue import TWINS
+from judge.cheats.outsiders import OUTSIDERS
 from judge.cheats.programs import HIRS
 from judge.cheats.twins import judged, write_program
 from judge.shared import Bench
 
-SHARED = [twin for twin in (*TWINS, *ATTACKS) if not twin.alone]
-ALONE = ("patched_judge", "reference_edited", "from_a_copy_of_it")
+EVERY = [*TWINS, *ATTACKS, *OUTSIDERS]
+SHARED = [twin for twin in EVERY if not twin.alone]
+ALONE = ("patched_judge", "reference_edited", "from_a_copy_of_it", "answers_ahead")
 """Of those that need processes of their own, one of each kind; bench/judge.py has all."""
 PROGRAMS = ("hir_evaluator_patched", "hir_untyped_program", "hir_kept_answer",
             "hir_kernel_replaced", "hir_with_state_of_its_own")  # fmt: skip
@@ -33,7 +35,7 @@ def bench():
 
 
 def test_names_are_of_one_twin_each():
-    everyone = [twin.name for twin in (*TWINS, *ATTACKS, *HIRS)]
+    everyone = [twin.name for twin in (*EVERY, *HIRS)]
     assert len(set(everyone)) == len(everyone)
 
 
@@ -47,7 +49,7 @@ def test_honest_twins_pass(twin, folder, bench):
     assert judged(twin, folder, bench) == "agrees"
 
 
-@pytest.mark.parametrize("twin", [t for t in TWINS if t.name in ALONE], ids=lambda t: t.name)
+@pytest.mark.parametrize("twin", [t for t in EVERY if t.name in ALONE], ids=lambda t: t.name)
 def test_cheats_that_harm_their_process(twin, folder):
     assert judged(twin, folder) in twin.verdicts
 

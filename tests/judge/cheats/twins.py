@@ -128,7 +128,8 @@ class Twin:
             given.setdefault("weights", "random")
         usual = CLOSE if self.func in ("weighted", "product") else EQUAL
         outs = [Judged("*", tuple(self.predicates or usual))]
-        return Request(str(path), f"Twin.{self.func}", outs, seconds=120.0, **given)
+        given.setdefault("seconds", 120.0)
+        return Request(str(path), f"Twin.{self.func}", outs, **given)
 
 
 def _indented(body: str) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from tilefoundry.diag import refuse
+from tilefoundry.judge.parsed import parsed
 
 
 def hold_checked(
@@ -25,7 +25,7 @@ def hold_checked(
     """
     try:
         data = Path(path).read_bytes()
-        report = json.loads(data)
+        report = parsed(data)
         found = {
             "it is no report of a check": report["kind"] == "check",
             f"its verdict is {report['verdict']}": report["verdict"] == "agrees",

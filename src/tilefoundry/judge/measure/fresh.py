@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from tilefoundry.ir.dtype import DType
+from tilefoundry.judge.measure.window import BLOCK
 from tilefoundry.judge.numbers import FORMS, Array
 from tilefoundry.judge.tensor import RawTensor
 
-BLOCK = 1 << 14
-"""Elements after which a mask begins again."""
 KEPT_BITS = 2
 """Leading bits of a mantissa that no mask changes: values keep their size."""
 

@@ -22,7 +22,7 @@ import tilefoundry
 from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
-from tilefoundry.judge.about import About, near, sha256
+from tilefoundry.judge.about import About, near
 from tilefoundry.judge.begin import KEEPING, Begun
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.inputs import Drawn
@@ -113,8 +113,8 @@ class Session(Base):
         """Of each time that both sides' processes were left out and started anew: why."""
         self.devices: list[dict[str, str]] = []
         for stated in (request.against, request.reference):
-            if stated is not None and not stated.library and Path(stated.path).is_file():
-                self.sources[stated.path] = sha256(stated.path)
+            if stated is not None and not stated.library:
+                self._note(stated.path)
         self.evict = Evictor(cpus) if self.asked.device == "cpu" else lambda: None
 
     def measure(self) -> Report:

@@ -12,9 +12,9 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 import tilefoundry
-from tilefoundry.judge.call import torch_types
-from tilefoundry.judge.measure.fresh import BLOCK
+from tilefoundry.judge.call import outputs_of, torch_types
 from tilefoundry.judge.measure.raw import Reader
+from tilefoundry.judge.measure.window import Window
 
 
 class Subject(Protocol):
@@ -73,43 +73,6 @@ def timed_calls(
         times.append(end - begin)
         results.append(found)
     return times, results
-
-
-class Window:
-    """The elements of one input, and what they are renewed from: bits that lie twice as long in
-    ``base``, flipped by a ``mask``, if there is one. All are tensors of one kind of integers."""
-
-    def __init__(self, target: Any, base: Any, mask: Any) -> None:
-        self.tensors = target, base, mask
-        self.count = target.numel()
-        self._whole = self.count // BLOCK * BLOCK
-
-    def arrays(self) -> Window:
-        """The same over numpy, whose functions no mode of torch sees."""
-        made = Window(*self.tensors)
-        made.tensors = tuple(None if t is None else t.numpy() for t in self.tensors)
-        return made
-
-    def renew(self, xor: Any, at: int, mask: int) -> None:
-        """Write the window at the offset ``at``; ``xor`` is numpy's function."""
-        target, base, masks = self.tensors
-        window, whole = base[at : at + self.count], self._whole
-        if masks is None:
-            target[...] = window
-            return
-        if whole:
-            blocks = window[:whole].reshape(-1, BLOCK)
-            xor(blocks, masks[mask : mask + BLOCK], out=target[:whole].reshape(-1, BLOCK))
-        if rest := self.count - whole:
-            xor(window[whole:], masks[mask : mask + rest], out=target[whole:])
-
-    def addresses(self, at: int, mask: int) -> tuple[int, ...]:
-        """The same as addresses on a device: of the elements, the window and the mask (0 for
-        none), how many elements there are, of how many bytes, and of the mask."""
-        target, base, masks = self.tensors
-        item = target.element_size()
-        flips = 0 if masks is None else masks.data_ptr() + mask * item
-        return target.data_ptr(), base.data_ptr() + at * item, flips, self.count, item, BLOCK
 
 
 class Stage:
@@ -292,7 +255,8 @@ class Stage:
         import torch
 
         kinds = {type(found) for found in self._results_kept}
-        odd = kinds - {torch.Tensor, torch.nn.Parameter, tuple, list}
+        plain = (torch.Tensor, torch.nn.Parameter)
+        odd = {kind for kind in kinds if kind not in plain and not issubclass(kind, tuple | list)}
         return {"form": [0, f"a {odd.pop().__name__}"]} if odd and self._back is None else {}
 
     def results(self, out: str, calls: Sequence[int]) -> dict[str, Any]:
@@ -315,8 +279,7 @@ class Stage:
         return self.release()
 
     def _outputs(self, call: int) -> tuple[Any, ...]:
-        found = self._results_kept[call]
-        outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
+        outputs = outputs_of(self._results_kept[call])
         return outputs if self._back is None else tuple(self._back(x) for x in outputs)
 
     def parts(self) -> dict[str, Any]:

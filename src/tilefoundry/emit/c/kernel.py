@@ -34,6 +34,7 @@ from tilefoundry.ir.expr import (
 )
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.shard import Digit
+from tilefoundry.lower.allocate import slot_bytes
 from tilefoundry.tir.program import (
     Buffer,
     For,
@@ -125,7 +126,7 @@ class Kernel(Statements):
             shared = self.func.target.storages[buffer.storage].level is None
             if shared and buffer not in self.names:
                 self.names[buffer] = self.out.name(buffer.name)
-                self.work.append((buffer, -(-prod(buffer.shape) * buffer.dtype.bits // 8)))
+                self.work.append((buffer, slot_bytes(buffer)))
         self.meets = self.meets or any(
             isinstance(s, Sync) and s.kind in ("grid", "cluster") for s, _ in walk(self.func.body)
         )

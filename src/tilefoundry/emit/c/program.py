@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from pathlib import Path
 
 from tilefoundry.emit.c import elementwise, moves, reduce
@@ -16,6 +15,7 @@ from tilefoundry.emit.c.text import c_type
 from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.values import arguments_of, authors, values_of
 from tilefoundry.emit.writer import Writer
+from tilefoundry.lower.allocate import slot_bytes
 from tilefoundry.targets.contract.spoken import CText
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.program import Buffer, Issue, Launch, PrimFunc, Program, walk
@@ -115,7 +115,7 @@ def _workspace(
     out: dict[object, int] = {}
     at = 0
     sizes: list[tuple[object, int]] = [
-        (name, -(-prod(b.shape) * b.dtype.bits // 8))
+        (name, slot_bytes(b))
         for name, b in values.items()
         if name not in program.inputs and name not in program.results
     ]

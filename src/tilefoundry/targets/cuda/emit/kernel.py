@@ -16,6 +16,7 @@ from tilefoundry.emit.registry import emitter_of
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
+from tilefoundry.lower.allocate import slot_bytes
 from tilefoundry.targets.contract.unit import CLUSTER
 from tilefoundry.targets.cuda.emit import flight, overlap, rings, roles, sync
 from tilefoundry.targets.cuda.emit.held import moving, words
@@ -108,7 +109,7 @@ class Kernel(Places, Statements):
         self._behind = overlap.after(self.func) if self.overlaps else None
         for buffer in self.func.buffers:
             if buffer.role == "work":
-                self._device(buffer, -(-prod(buffer.shape) * buffer.dtype.bits // 8))
+                self._device(buffer, slot_bytes(buffer))
 
     def _device(self, buffer: Buffer, size: int) -> None:
         if buffer not in self.names:

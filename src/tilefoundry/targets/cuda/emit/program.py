@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 
 from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.values import arguments_of, authors, values_of
 from tilefoundry.emit.writer import Writer
+from tilefoundry.lower.allocate import slot_bytes
 from tilefoundry.targets.cuda.emit.kernel import Kernel
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, MapPlan
 from tilefoundry.targets.cuda.emit.places import MapUse
@@ -73,7 +73,7 @@ def _workspace(
 ) -> tuple[dict[object, int], int]:
     """Byte offsets of values between kernels and of the kernels' own device memory."""
     sizes: list[tuple[object, int]] = [
-        (name, -(-prod(b.shape) * b.dtype.bits // 8))
+        (name, slot_bytes(b))
         for name, b in values.items()
         if name not in program.inputs and name not in program.results
     ]

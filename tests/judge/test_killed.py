@@ -37,6 +37,7 @@ class Twin:
         {body}
         return x * x
 """
+MEASURED = ["measure", "twin.py:Twin", "--against", "torch", "--runs", "4", "--processes", "2"]
 WORDS = ["check", "twin.py:Twin", "--inputs", "random", "--out", "output", "--fn", "equal"]
 
 
@@ -47,10 +48,10 @@ def begun(tmp_path, monkeypatch):
     (tmp_path / "t").mkdir(mode=0o711)
     tmp_path.chmod(0o711)
 
-    def begin(top="", body="pass"):
+    def begin(top="", body="pass", words=WORDS):
         (tmp_path / "twin.py").write_text(TWIN.format(top=top, body=body))
         return subprocess.Popen(
-            [sys.executable, "-m", "tilefoundry", *WORDS],
+            [sys.executable, "-m", "tilefoundry", *words],
             env=environment(TMPDIR=str(tmp_path / "t")), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
         )  # fmt: skip
@@ -121,6 +122,26 @@ def test_children_that_are_killed_at_any_time(begun, tmp_path):
         assert ("verdict=agrees" in out) == (done.returncode == 0), err
         assert done.returncode == 0 or ("refused [" in err and "Traceback" not in err), err
         assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("who", ["the command", "one of its processes"])
+def test_a_measurement_that_is_killed_at_any_time(begun, tmp_path, who):
+    """No figures, no process that stands still for ever, no file, no shared memory."""
+    place, shared = tmp_path / "t", Path("/dev/shm")
+    before = {*shared.iterdir()} if shared.is_dir() else set()
+    done = begun(words=MEASURED)
+    assert until(lambda: jailed(place))
+    time.sleep(random.uniform(0.0, 4.0))
+    if who == "the command":
+        os.kill(done.pid, random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
+    else:
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(random.choice(jailed(place)), signal.SIGKILL)
+    out, err = done.communicate(timeout=120)
+    assert not done.returncode or ("# time" not in out and "Traceback" not in err), err
+    assert nothing_is_left(tmp_path)
+    mine = {path for path in {*shared.iterdir()} - before if "tilefoundry" in path.name}
+    assert not mine
 
 
 @pytest.mark.parametrize("body", [

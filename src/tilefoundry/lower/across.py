@@ -126,10 +126,15 @@ class Across:
         if apart:  # each has a place of its own for the whole
             refuse("lower-exchange", node.span, axis=next(iter(apart)).name, before=before,
                    after=after)  # fmt: skip
-        alike = own_digits(after, node.mesh, self.target.levels[:-1])
+        outer = self.target.levels[:-1]
         axes = {d.axis for d in split}
-        return [*(d for found in alike for d in found if d.axis.extent > 1 and d.axis not in axes),
-                *self._owned(before, node)]  # fmt: skip
+        held = before.storage == self.stores.private()
+        every = [
+            *(d for found in own_digits(after, node.mesh, outer) for d in found
+              if d.axis not in axes),
+            *(d for found in own_digits(before, node.mesh, outer) for d in found if not held),
+        ]  # fmt: skip
+        return [d for d in every if d.axis.extent > 1]
 
     def _owned(self, type: TensorType, node: Node) -> list[Digit]:
         """Splits of a value over the owners of its storage."""

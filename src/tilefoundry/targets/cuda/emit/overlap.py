@@ -14,7 +14,7 @@ one), so kernels with plain loads are launched as ever; asynchronous copies stay
 from __future__ import annotations
 
 from tilefoundry.tir.effects import effects
-from tilefoundry.tir.program import Issue, PrimFunc, Sync, View, walk
+from tilefoundry.tir.program import For, Issue, PrimFunc, Sync, View, When, walk
 
 
 def overlaps(func: PrimFunc) -> bool:
@@ -29,12 +29,22 @@ def overlaps(func: PrimFunc) -> bool:
 
 
 def after(func: PrimFunc) -> Sync | None:
-    """The statement that the wait stands behind: the one that all threads wait in until barriers
-    are initialised; None where there is none, and the wait comes first."""
-    found = None
-    for stmt, _ in walk(func.body):
-        if isinstance(stmt, Sync) and stmt.kind == "fence_init":
-            found = stmt
-        elif found is not None and isinstance(stmt, Sync) and stmt.kind in ("barrier", "cluster"):
-            return stmt
+    """The statement that the wait stands behind: the one in which all threads wait until barriers
+    are initialised. None, and the wait comes first, where there is none or it is not the first
+    thing that all do: something before it touches device memory, or only some come to it."""
+    inner = func.target.levels[-1]
+    threads = next((t.size for t in func.topologies if t.level == inner), 1)
+    found = False
+    for stmt, mesh in walk(func.body):
+        if isinstance(stmt, (For, When)):
+            return None  # it may come again, or never
+        if isinstance(stmt, Issue):
+            views = (v for v in (*stmt.reads, *stmt.writes) if isinstance(v, View))
+            if any(v.storage == "gmem" for v in views):
+                return None
+        elif isinstance(stmt, Sync) and stmt.kind == "fence_init":
+            found = True
+        elif found and isinstance(stmt, Sync) and stmt.kind in ("barrier", "cluster"):
+            units = mesh.units(inner) if mesh.at(inner) else range(threads)
+            return stmt if len(units) == threads else None
     return None

@@ -6,7 +6,7 @@ Sums of 16-bit floats are added in f32 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -23,7 +23,7 @@ from tilefoundry.targets.cuda.emit.operands import (
     assign,
     reader,
 )
-from tilefoundry.targets.cuda.emit.text import C_TYPES, CUDA, converted, wide
+from tilefoundry.targets.cuda.emit.text import C_TYPES, CUDA, converted, fit, wide
 from tilefoundry.tir.program import Issue, View, reach
 
 WAYS = 4
@@ -219,7 +219,7 @@ def _combine(k: Kernel, issue: Issue, mesh: Mesh) -> None:
         _through_shared(k, issue, mesh, kind, have, terms, count, lanes, rest)
     outer = [a for a in over if a.level != "thread" and a.extent > 1]
     if outer:
-        _through_global(k, issue, mesh, kind, have, terms, count, outer)
+        _through_global(k, issue, mesh, kind, have, terms, count, lanes, rest, outer)
     assign(k, write, domain, lambda at, turns: (f"{terms}[{at.of(turns)}]", have))
 
 
@@ -325,7 +325,7 @@ def _collect(k: Kernel, kind: str, terms: str, count: int, meet: int, at: object
 
 def _through_global(
     k: Kernel, issue: Issue, mesh: Mesh, kind: str, have: str, terms: str, count: int,
-    outer: list[Axis],
+    lanes: list[_Part], rest: list[_Part], outer: list[Axis],
 ) -> None:  # fmt: skip
     """One partial value of each CTA, a counter of each group of CTAs that meet."""
     over: tuple[Axis, ...] = issue.attrs["over"]
@@ -362,24 +362,81 @@ def _through_global(
         start += f" - {k.names[a]} * {_stride(k, a)}"
     begin = out.name("begin")
     out.line(f"const int {begin} = {start};")
-    for i in range(count):
-        out.line(f"{terms}[{i}] = __ldcg(&{table}[({begin} + {offsets[0]}) * {each_cta} + {i}]);")
-    turns = offsets[1:]
-
-    def body(at: At) -> None:
-        for i in range(count):
-            place = f"({begin} + {at.of(turns)}) * {each_cta} + {i}"
-            mine = f"{terms}[{i}]"
-            out.line(f"{mine} = {CUDA.joined(kind, mine, f'__ldcg(&{table}[{place}])')};")
-
-    if turns:
-        each(out, len(turns), body)
+    place = fit(offsets, "n")
+    if place is None or meet < WARP or prod(p.extent for p in lanes) < WARP:
+        _all(k, kind, terms, count, offsets, lambda n, i: (
+            f"__ldcg(&{table}[({begin} + {n}) * {each_cta} + {i}])"))  # fmt: skip
+    else:
+        ahead = f"{table}[({begin} + {place}) * {each_cta}"
+        test = " && ".join(f"{p.text(k)} == 0" for p in rest) or "true"
+        with out.block(f"if ({test})"):
+            _by_lanes(k, kind, terms, count, meet, lambda i: f"__ldcg(&{ahead} + {i}])")
+        if rest:
+            _told(k, issue, mesh, have, terms, count, lanes, rest)
     if k.loops:
         _barrier(k, mesh)
         out.line(
             f"if (tid == {first}) tf_meet({counter}, {meet});  // the next meeting writes there"
         )
         _barrier(k, mesh)
+
+
+def _all(
+    k: Kernel, kind: str, terms: str, count: int, offsets: list[int],
+    value: Callable[[object, int], str],
+) -> None:  # fmt: skip
+    """Each thread combines what all CTAs have, in their order."""
+    for i in range(count):
+        k.out.line(f"{terms}[{i}] = {value(offsets[0], i)};")
+    turns = offsets[1:]
+
+    def body(at: At) -> None:
+        for i in range(count):
+            mine = f"{terms}[{i}]"
+            k.out.line(f"{mine} = {CUDA.joined(kind, mine, value(at.of(turns), i))};")
+
+    if turns:
+        each(k.out, len(turns), body)
+
+
+def _by_lanes(
+    k: Kernel, kind: str, terms: str, count: int, meet: int, value: Callable[[int], str]
+) -> None:
+    """A warp combines what ``meet`` CTAs have, at least one for each lane: were it each thread of
+    all of them, so many reads of the same few lines would take longer than all else."""
+    out = k.out
+    with out.block(f"for (int n = tid % {WARP}; n < {meet}; n += {WARP})"):
+        for i in range(count):
+            mine = f"{terms}[{i}]"
+            more = CUDA.joined(kind, mine, value(i))
+            out.line(f"{mine} = n < {WARP} ? {value(i)} : {more};")
+    distance = WARP // 2
+    while distance:
+        for i in range(count):
+            mine = f"{terms}[{i}]"
+            other = f"__shfl_xor_sync(0xffffffff, {mine}, {distance})"
+            out.line(f"{mine} = {CUDA.joined(kind, mine, other)};")
+        distance //= 2
+
+
+def _told(
+    k: Kernel, issue: Issue, mesh: Mesh, have: str, terms: str, count: int, lanes: list[_Part],
+    rest: list[_Part],
+) -> None:  # fmt: skip
+    """What one warp of those that hold the same has, to the others."""
+    kept = _kept(mesh, issue.attrs["over"], level=True)
+    out, kind = k.out, C_TYPES[have]
+    told = out.name("told")
+    memory = k.shared(issue.attrs["scratch"], 0)
+    out.line(f"{kind} *{told} = ({kind} *)({memory}) + ({_number(k, kept)}) * {count};")
+    test = " && ".join(f"{p.text(k)} == 0" for p in (*lanes, *rest))
+    places = range(count)
+    with out.block(f"if ({test})"):
+        each(out, count, lambda at: out.line(
+            f"{told}[{at.of(places)}] = {terms}[{at.of(places)}];"))  # fmt: skip
+    _barrier(k, mesh)
+    each(out, count, lambda at: out.line(f"{terms}[{at.of(places)}] = {told}[{at.of(places)}];"))
+    _barrier(k, mesh)
 
 
 def _stride(k: Kernel, a: Axis) -> int:

@@ -67,8 +67,8 @@ class Calls:
         del former
         tensors = [tensor for _, _, tensor in self._held_inputs.values()]
         self._poison(poison)
-        stream = self._stream()
-        with torch.no_grad(), self.recorder() if self.recorder else contextlib.nullcontext():
+        recorder = self.recorder() if self.recorder else contextlib.nullcontext()
+        with torch.no_grad(), self._stream(), recorder:
             found = self._called(tensors)
         outputs = outputs_of(found)
         del found
@@ -77,7 +77,7 @@ class Calls:
         answer = self._held(outputs, tensors) if self.subject is not None else {}
         if answer:
             return answer
-        with stream:  # as a caller sees them: what it did not wait for is not there
+        with self._stream():  # as a caller sees them: what it did not wait for is not there
             self._write(out, outputs)
         self._settle()
         self._return_inputs()
@@ -139,12 +139,13 @@ class Calls:
         return called(*tensors)
 
     def _stream(self) -> Any:
-        """The stream on which a caller goes on after a call; none of a CPU."""
+        """The stream of a caller, before and after a call, whichever the function leaves; none
+        of a CPU."""
         if self.device == "cpu":
             return contextlib.nullcontext()
         import torch
 
-        return torch.cuda.stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(torch.cuda.default_stream(self.device))
 
     def _settle(self) -> None:
         """Wait for all work on the device, whichever stream it is on."""

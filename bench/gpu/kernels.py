@@ -224,7 +224,7 @@ ROWS: dict[str, Row] = {
     "softmax_1024": memory("softmax_cta", softmax, ROWS=1024, COLS=4096, THREADS=128),
     "softmax_4": memory("softmax_split", softmax),
     "softmax_2048": memory("softmax", softmax),
-    "softmax_32768": memory("softmax_cta", softmax, ROWS=32768, COLS=4096, THREADS=128),
+    "softmax_32768": memory("softmax_cta", softmax, ROWS=32768, COLS=4096, THREADS=256),
     "softmax_long": memory("softmax_cta", softmax),
     "softmax_ring": memory("softmax_ring", softmax),
     "softmax_cluster": memory("softmax_cluster", softmax),

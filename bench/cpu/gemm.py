@@ -42,7 +42,7 @@ TURN = 0.1
 PAUSE = 0.2
 """Seconds until the threads of the one before sleep: OpenBLAS's wait for up to 2^28 clocks."""
 OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
-"""torch's threads, each on a core."""
+"""Threads each on a core; not for OpenBLAS, whose threads are not OpenMP's."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def environment(case: Case, by: str, threads: int) -> dict[str, str]:
     ours = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     env |= {n: str(threads) for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    if by.startswith("torch"):
+    if by != "numpy":
         env |= OPENMP
     if by == "torch_avx512":
         env["ONEDNN_MAX_CPU_ISA"] = case.isa

@@ -125,7 +125,7 @@ def test_threads_that_have_no_context(called):
 @pytest.mark.parametrize("case", WORKING)
 def test_threads_on_one_stream(case):
     """Launches of two kernels mix; what the first left for the second is each thread's own."""
-    kernel, plain, want = first(case)
+    kernel, plain, _ = first(case)
     given = [[x * (n + 1) for x in plain] for n in range(4)]
     wanted = [kernel(*g) for g in given]
     found: list[list[torch.Tensor]] = [[] for _ in given]

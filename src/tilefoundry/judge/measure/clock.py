@@ -180,9 +180,10 @@ class Cost:
         return (self.cpu or self.own).noise
 
     def room(self, batch: Batch, allowed: float) -> float:
-        """Seconds that a batch may leave out beyond what is usual and the noise."""
+        """Seconds that a batch may leave out beyond what is usual and the noise: a part of its
+        calls, or of what is usual where there are none."""
         told = sum(batch.times)
-        return allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * (told + self.own.usual)
+        return allowed + ALLOWED_EACH * len(batch.times) + ALLOWED_PART * (told or self.own.usual)
 
 
 FREE = Cost(cpu=Range())

@@ -138,7 +138,8 @@ HIRS = [
           "        return os._exit, (0,)\n    __reduce_ex__ = lambda self, n: (os._exit, (0,))\n"
           "Program.weight_names = Names({'w': 'v'})"),
     _over("hir_answers_itself", "import tilefoundry.judge.child as c\nwas = c.send\n"
-          "c.send = lambda end, message, *r: was(end, {'verdict': 'agrees'}, *r)", REFERENCE_DIED),
+          "c.send = lambda end, message, *r: was(end, {'verdict': 'agrees'}, *r)",
+          (REFERENCE_DIED, DIED)),
     _over("hir_wire_patched", "import tilefoundry.judge.channel as ch\n"
           "import tilefoundry.judge.call as call\nwas = ch.write_outputs\n"
           "def zeros(file, rows):\n    was(file, [(d, s, bytes(len(b))) for d, s, b in rows])\n"

@@ -180,7 +180,6 @@ def test_units_may_write_equal_values_to_one_place(load):
 @pytest.mark.parametrize(
     ("at", "code", "found"),
     [
-        ("cta.c * 3", "slice-range", {"start": 9, "size": 2, "extent": 8}),
         ("4 // cta.c", "divide-by-zero", {"op": "tf.insert_slice"}),
     ],
 )

@@ -21,6 +21,7 @@ from tilefoundry.analyze.record import (
     word,
 )
 from tilefoundry.analyze.roofline import Roofline, roofline
+from tilefoundry.check.windows import undecided
 from tilefoundry.diag import ACCEPTED, REFUSED, UNDECIDED, Diag, Span, refuse
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.node import Node, Structural
@@ -82,6 +83,7 @@ class _Builder:
         if COMPUTE in self.families:
             head += self._compute()
         head += self._units()
+        head += self._windows()
         if TYPES in self.families:
             self.listing.types()
         self.listing.loops()
@@ -169,6 +171,18 @@ class _Builder:
         if loose:
             items = [number("statements", len(loose)), word("priced", "one_pass_each")]
             yield Line("unplaced", tuple(items))
+
+    def _windows(self) -> Iterator[Line]:
+        """Windows that neither bounds nor a unit and a step decide: `finalize`, which proves
+        every access, and evaluation, which carries it out, may refuse them."""
+        for window in undecided(self.program.func.body):
+            span = window.node.span
+            items = [number("line", span.line)] if span else []
+            items.append(number("axis", window.axis))
+            items += [word(k, str(getattr(window, k))) for k in ("extent", "start", "size")]
+            why = "it is not known whether every unit and step keeps it inside"
+            items += [word("precision", "undecided"), Item("reason", why, QUOTED)]
+            yield Line("window", tuple(items))
 
     def _computes(self, node: Node) -> bool:
         return not isinstance(node.op, Structural) and node in self.priced.traffic.by_node

@@ -286,6 +286,30 @@ def _mono_bounds(mono: Mono) -> tuple[Bound, Bound]:
     return lo, hi
 
 
+MOST_CORNERS = 8
+"""Atoms whose ends :func:`extremes` tries together: 256 combinations."""
+
+
+def extremes(x: Dim) -> tuple[Bound, Bound]:
+    """Inclusive bounds in which an atom that occurs several times has one value throughout: exact
+    where atoms are independent. As :func:`bounds` where an atom is squared or open, or where there
+    are too many."""
+    loose = bounds(x)
+    if not isinstance(x, Expr):
+        return loose
+    # a polynomial that is linear in each atom has its extremes where every atom is at an end
+    found = list(dict.fromkeys(a for mono, _ in x.terms for a in mono))
+    ends = [a.bounds() for a in found]
+    squared = any(len(set(mono)) < len(mono) for mono, _ in x.terms)
+    if squared or len(found) > MOST_CORNERS or not all(math.isfinite(e) for p in ends for e in p):
+        return loose
+    values: list[Bound] = []
+    for corner in itertools.product(*ends):
+        at = dict(zip(found, corner, strict=True))
+        values.append(sum(c * math.prod(at[a] for a in mono) for mono, c in x.terms))
+    return max(loose[0], min(values)), min(loose[1], max(values))
+
+
 def _unit(mono: Mono) -> int:
     """A divisor of every value of the monomial."""
     return math.prod(a.multiple for a in mono if isinstance(a, Sym))

@@ -51,7 +51,7 @@ WRITTEN = {
         "tf.empty(type)": "empty_like",
         "tf.arange(type, start, step)": "iota linspace",
         "x.shape": "size ndim",
-        "tf.where: values are not known when the program is written": "item numpy tolist cpu cuda",
+        "tf.where: values are not known when the program is written": "item numpy tolist",
         "tf.clamp(x, min_val, max_val)": "clip clip_by_value clamp_ clamp_min clamp_max",
         "1.0 / x": "reciprocal",
         "lhs - rhs": "subtract",

@@ -8,6 +8,7 @@ from types import GenericAlias
 from typing import Any
 
 from tilefoundry.check.vary import vary
+from tilefoundry.check.windows import hold_windows
 from tilefoundry.diag import Diag, Refusal, Span, refuse
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.mesh import Mesh
@@ -138,6 +139,7 @@ class ModuleParser:
         variants = self._variants(decl, dims, params, result)
         func = Func(decl.name, params, weights, body, returns, result, span, dims, variants)
         vary(func, self.context)
+        hold_windows(func.body)
         return func
 
     def _one_range(self, params: tuple[Node, ...]) -> None:

@@ -86,7 +86,8 @@ class _Judge:
                     for other in held[1:]:
                         self._reads(other, _named(other, held[0]), held[0])
                 continue
-            over = frozenset[Axis](issue.attrs.get("over", ()))
+            combines = issue.attrs.get("op") == "combine"
+            over = frozenset[Axis](issue.attrs.get("over", ()) if combines else ())
             split = sorted(a.name for a in over & set(shares(write)))
             if split and issue.attrs.get("scope") != "cluster":
                 self._found(f"{write.buffer.name} is split over {' '.join(split)}, along which "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.expr import symbols
+from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.lower.sync.access import same_place
 from tilefoundry.lower.sync.tree import Node, Tree, leaves
+from tilefoundry.lower.views import apart
 from tilefoundry.tir.effects import effects
-from tilefoundry.tir.program import Buffer, Issue, View
+from tilefoundry.tir.program import Buffer, For, Issue, View
 from tilefoundry.tir.versions import stale_reads
 
 
@@ -34,6 +37,9 @@ def refuse_unordered(tree: Tree) -> None:
             _device(tree, writers, readers)
         else:
             _same_blocks(tree, writers, readers)
+    for buffer, writers in written.items():
+        if buffer.role == "work" and not tree.lockstep:
+            _rewritten(writers)
     for issue, buffer in stale_reads(tree.func):
         refuse("sync-registers-cross-roles", issue.span, name=buffer.name)
 
@@ -52,12 +58,12 @@ def _registers(
 
 
 def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]) -> None:
-    if tree.lockstep:
-        return  # a core's accesses are in its program's order; the verifier keeps cores apart
     meetings = [n for n in leaves(tree) if _whole_grid(n)]
     for node, view in readers:
         for other, made in writers:
-            if _own(other, made, node, view):
+            # a core's accesses are in its program's order: only other cores' matter
+            own = _outer(tree, other, made) <= _outer(tree, node, view)
+            if own if tree.lockstep else _own(other, made, node, view):
                 continue
             both = other.mask | node.mask
             met = (m for m in meetings if m.mask & both == both)
@@ -66,6 +72,15 @@ def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[No
             issue = node.stmt
             assert isinstance(issue, Issue)
             refuse("sync-device-memory", issue.span, name=view.buffer.name)
+
+
+def _rewritten(writers: list[tuple[Node, View]]) -> None:
+    """An update of what other threads wrote: device memory of the kernel's own has no barrier."""
+    for n, (node, view) in enumerate(writers):
+        for other, made in writers[:n]:
+            if other is not node and not _own(other, made, node, view) and not apart(made, view):
+                assert isinstance(node.stmt, Issue)
+                refuse("sync-device-memory", node.stmt.span, name=view.buffer.name)
 
 
 def _same_blocks(
@@ -96,6 +111,21 @@ def _later(node: Node) -> bool:
     """Its write ends only when it is waited for."""
     assert isinstance(node.stmt, Issue)
     return effects(node.stmt).completion != "none"
+
+
+def _outer(tree: Tree, node: Node, view: View) -> set[Axis]:
+    """Axes of cores (CTAs) on which it depends what of a buffer one of them touches."""
+    moved = {s for x in (*view.index, view.slot) for s in symbols(x)}
+    for around in reversed(node.loops):
+        loop = around.stmt
+        if isinstance(loop, For) and loop.var in moved:
+            moved |= {s for x in (loop.start, loop.step) for s in symbols(x)}
+    axes = {s.axis for s in moved if isinstance(s, Coord) and s.axis is not None}
+    assert isinstance(node.stmt, Issue)
+    for other in (*node.stmt.reads, *node.stmt.writes):
+        if isinstance(other, View) and other is not view:
+            axes |= {d.axis for d in other.buffer.type.digits}
+    return {a for a in axes if a.level != tree.level and a.extent > 1}
 
 
 def _own(writer: Node, made: View, reader: Node, view: View) -> bool:

@@ -246,3 +246,31 @@ def test_a_drawn_order_of_reads_and_updates(seed, tmp_path):
         right(drawn(seed), tmp_path)
     except Refusal as refusal:
         assert refusal.diags[0].code == "lower-clobbered", str(refusal)
+
+
+@pytest.mark.parametrize(
+    "target, levels, scopes",
+    [
+        ("cpu.generic", ("core", "lane"), ['Mesh(("core",)', "lane scopes inside it"]),
+        ("nvidia.h200_sxm", ("cta", "thread"), ['Mesh(("cta",)', "thread scopes inside it"]),
+        ("cpu.generic", (), ['Mesh(("core",)', "lane scopes inside it"]),
+    ],
+)
+def test_units_that_lack_are_those_of_the_target(tmp_path, target, levels, scopes):
+    path = tmp_path / "plain.py"
+    declared = ", ".join(f'Topology("{level}", 4)' for level in levels)
+    path.write_text(
+        "from tilefoundry.dsl import *\n"
+        "from tilefoundry.target import AnyTarget\n\n\n"
+        f'@module(entry="f", target=AnyTarget("{target}"), topologies=({declared}))\n'
+        "class Plain:\n"
+        "    @func\n"
+        '    def f(x: Tensor[(4, 128), "f32"]):\n'
+        "        return tf.exp(x)\n"
+    )
+    loaded = load_source(str(path), None, {})
+    with pytest.raises(Refusal) as caught:
+        lower(loaded.module, loaded.func)
+    (found,) = caught.value.diags
+    assert found.code == "lower-no-units"
+    assert all(words in found.fix for words in scopes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.check.rename import is_rename
 from tilefoundry.check.vary import vary
@@ -198,12 +198,20 @@ class _Lowering(Across):
     def _copied(self, value: Operand, place: View, node: Node) -> list[Stmt]:
         """``value`` stored to ``place`` by the units of ``node``."""
         if not node.mesh.axes:
-            refuse("lower-no-units", node.span, op=f"tf.{node.op.name}")
+            self._no_units(node)
         if isinstance(value, Scalar):
             issue = Issue("fill", (value,), (place,), {"op": "fill"}, node.span, node.name)
         else:
             issue = Issue("copy", (value,), (place,), {"op": "copy"}, node.span, node.name)
         return [self._within(node.mesh, issue)]
+
+    def _no_units(self, node: Node) -> NoReturn:
+        """Refuse an operation outside every mesh, showing a scope of the target's own levels."""
+        declared = [t.level for t in self.module.topologies]
+        first, *rest = declared or self.target.levels[-2:]
+        scope = f'with Mesh(("{first}",), layout=(...), names=(...)) as {first}:'
+        inner = f", and {' and '.join(rest)} scopes inside it" if rest else ""
+        refuse("lower-no-units", node.span, op=f"tf.{node.op.name}", scope=scope + inner)
 
     @staticmethod
     def _within(mesh: Mesh, *body: Stmt) -> Stmt:
@@ -236,7 +244,7 @@ class _Lowering(Across):
         if not node.mesh.axes:
             if name == "reshard" and is_rename(node):
                 return self._view(node)
-            refuse("lower-no-units", node.span, op=f"tf.{name}")
+            self._no_units(node)
         handler = getattr(self, f"_{name}", None) or self._unit
         return handler(node)
 
@@ -258,7 +266,7 @@ class _Lowering(Across):
     def _solid(self, node: Node, view: View) -> list[Stmt]:
         """A view that is updated and has no place for each of its elements, copied to one."""
         if not node.mesh.axes:
-            refuse("lower-no-units", node.span, op=f"tf.{node.op.name}")
+            self._no_units(node)
         made = self.home[node] = self.made_in(node)
         return self._copy(node, node.args[0].tensor, node.args[0], view, made)
 

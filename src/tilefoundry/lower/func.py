@@ -101,10 +101,10 @@ class _Lowering(Across):
             counters=tuple(self.stores.counters.values()),
             span=self.func.span,
         )
-        for stmt, _ in walk(body):
-            for view in stmt.writes if isinstance(stmt, Issue) else ():
+        for issue in (stmt for stmt, _ in walk(body) if isinstance(stmt, Issue)):
+            for view in issue.writes:
                 if view.buffer.role == "in":
-                    refuse("lower-parameter", stmt.span, name=view.buffer.name)
+                    refuse("lower-parameter", issue.span, name=view.buffer.name)
         for fill in self.places.filled:
             read = self.places.lives.is_read(fill)
             if read or not covers(made, self.places.of[fill].buffer):

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from tilefoundry.build import build, callable_of
 from tilefoundry.lang.load import load_source
+from tilefoundry.targets.cuda.host.state import state
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "gpu"
@@ -318,16 +319,6 @@ def copy_rate() -> float:
     return 2.0 * COPY_BYTES / us / 1e3
 
 
-def card() -> dict[str, str]:
-    asked = "clocks.sm,clocks.mem,power.draw,temperature.gpu,driver_version"
-    try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=20)  # fmt: skip
-        return dict(zip(asked.split(","), done.stdout.strip().split(", "), strict=True))
-    except (OSError, ValueError):
-        return {}
-
-
 def commit() -> str:
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
                           text=True)  # fmt: skip
@@ -398,7 +389,7 @@ def main() -> None:
                 print(f"row={name} failed={job.exception()}".replace("\n", " ")[:400], flush=True)
     print(f"built in {time.perf_counter() - began:.1f} s", flush=True)
     torch.manual_seed(random.randrange(1 << 30))
-    before, copy = card(), copy_rate()
+    before, copy = state(torch.cuda.current_device()), copy_rate()
     print(f"copy={copy:.0f} GB/s {before}", flush=True)
     found: list[dict[str, object]] = []
     for name in names:
@@ -415,7 +406,7 @@ def main() -> None:
             record = {
                 "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit(),
                 "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                "copy_gbps": round(copy, 1), "before": before, "after": card(), "rows": found,
+                "copy_gbps": round(copy, 1), "before": before, "after": state(torch.cuda.current_device()), "rows": found,
             }  # fmt: skip
             Path(given.write).write_text(json.dumps(record, indent=1) + "\n")
         torch.cuda.empty_cache()

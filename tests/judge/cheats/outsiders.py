@@ -120,7 +120,8 @@ OUTSIDERS = [
     Twin("shared_memory_by_name", "return scanned(x, '/dev/shm/**', '/run/**', '/var/tmp/**')",
          DISAGREES, head=SCAN, options=KNOWN, alone=True),
     Twin("descriptors_by_number", "import tempfile\nreturn scanned(x, '/proc/self/fd/*', "
-         "'/proc/[12]/fd/*', f'/proc/[12]/root{tempfile.gettempdir()}/*/*')", (DISAGREES, DIED, "check-timeout"), head=SCAN,
+         "'/proc/[12]/fd/*', f'/proc/[12]/root{tempfile.gettempdir()}/*/*')",
+         (DISAGREES, DIED, "check-timeout"), head=SCAN,
          options={**KNOWN, "seconds": 15.0}, alone=True),  # a pipe never ends
     Twin("seed_on_command_lines", "import re\nfor place in glob.glob('/proc/*/cmdline'):\n"
          "    words = open(place, 'rb').read().split(b'\\0')\n    if b'--seed' in words:\n"

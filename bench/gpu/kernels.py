@@ -406,7 +406,8 @@ def main() -> None:
             record = {
                 "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit(),
                 "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                "copy_gbps": round(copy, 1), "before": before, "after": state(torch.cuda.current_device()), "rows": found,
+                "copy_gbps": round(copy, 1), "rows": found, "before": before,
+                "after": state(torch.cuda.current_device()),
             }  # fmt: skip
             Path(given.write).write_text(json.dumps(record, indent=1) + "\n")
         torch.cuda.empty_cache()

@@ -247,6 +247,14 @@ def mutations(draw):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.parametrize("name", ["of_2x", "of_0", "of_02", "of_", "2", "of_-2"])
+def test_groups_of_processors_are_named_by_a_number(name):
+    text = TEXTS["nvidia.h200_sxm"]
+    assert "[facts.processors.grouped.cluster.of_2]" in text
+    text = text.replace("grouped.cluster.of_2]", f"grouped.cluster.{name}]")
+    assert [d.code for d in refusals(text)] == ["target-fact-unread"]
+
+
 @settings(max_examples=300, deadline=None)
 @given(mutations())
 def test_a_mutated_document_is_refused(text):

@@ -30,6 +30,7 @@ from tilefoundry.lang.parse import module_context
 from tilefoundry.quantity import bytes_text
 from tilefoundry.targets import Storage, Target
 from tilefoundry.targets.folder import find_folder
+from tilefoundry.targets.load import find_document
 
 COMPUTE, MEMORY, ROOFLINE, TYPES = "compute-cost", "memory", "roofline", "types"
 
@@ -188,10 +189,11 @@ class _Builder:
         return not isinstance(node.op, Structural) and node in self.priced.traffic.by_node
 
     def _rated(self) -> tuple[Item, ...]:
-        """What to run for a target that has the rates."""
-        family = self.program.target.family
-        folder = find_folder(family)
+        """What to run for a target that has the rates; a probe tells a second time what it told."""
+        target = self.program.target
+        folder, found = find_folder(target.family), find_document(target.id)
         probed = folder is not None and folder.has("host.probe")
+        probed = probed and found is not None and found.place == "shipped"
         run = "target probe --write my.box" if probed else "target add FILE"
         id = "'my.box'" if probed else "the id in FILE"
         return (

@@ -64,9 +64,22 @@ def _torch() -> Finding:
 
     serves = "check, and evaluation"
     try:
-        return Finding("torch", True, version("torch"), serves)
+        found = version("torch")
     except PackageNotFoundError:
         return Finding("torch", False, "pip install 'tilefoundry[torch]'", serves)
+    return Finding("torch", True, found + _uncompiled("torch"), serves)
+
+
+def _uncompiled(package: str) -> str:
+    """That Python compiles ``package`` anew in each process, which takes seconds, and what ends
+    that; empty where its bytecode is kept."""
+    from importlib.util import cache_from_source, find_spec
+
+    spec = find_spec(package)
+    if spec is None or spec.origin is None or os.path.exists(cache_from_source(spec.origin)):
+        return ""
+    folder = os.path.dirname(spec.origin)
+    return f", without bytecode: imports take longer; python -m compileall -q {folder}"
 
 
 def _devices() -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ INTEGERS = tuple(d.name for d in DTYPES.values() if d.kind in ("int", "uint"))
 
 OPS = ("integer", "compare", "select", "special", "shuffle", "convert")
 """Operation classes that have a rate of their own; ``special`` is ex2, lg2, rcp, rsqrt."""
+
+NUMBER = re.compile(r"[1-9][0-9]*$")
 
 CLOCKS = ("boost", "base", "matrix", "sustained")
 
@@ -76,8 +79,10 @@ def entries(family: Family, shape: Shape) -> dict[str, Entry]:
 
 
 def find(known: Mapping[str, Entry], path: str) -> Entry | None:
-    """The entry of ``path``, exactly or by a free last name."""
-    return known.get(path) or known.get(path.rpartition(".")[0] + ".*")
+    """The entry of ``path``, exactly, by a free last name or by a number at the end of it."""
+    stem = path.rpartition(".")[0]
+    numbered = NUMBER.sub("#", path)
+    return known.get(path) or known.get(f"{stem}.*") or known.get(numbered)
 
 
 def required(known: Iterable[Entry], kind: str) -> Iterator[Entry]:
@@ -108,7 +113,7 @@ def _units(shape: Shape) -> Iterator[Entry]:
             if outer in shape.optional:
                 yield Entry(f"units.{inner}.per.{outer}_opt_in", inner)
             if outer in shape.optional and inner == shape.processor_level:
-                yield Entry(f"processors.grouped.{outer}.*", "processor", "whole", DEVICE)
+                yield Entry(f"processors.grouped.{outer}.of_#", "processor", "whole", DEVICE)
         yield Entry(
             f"resident.{inner}", inner, "whole", ARCHITECTURE, inner == shape.processor_level
         )

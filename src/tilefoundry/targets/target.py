@@ -314,7 +314,9 @@ class Target:
         count, clock = self.processor.count, self.clock(use)
         if rate.value is None or count.value is None or clock.value is None:
             unknown = next(fact for fact in (rate, count, clock) if not fact.known)
-            reason = f"{unknown.path} is unavailable: {unknown.unavailable}"
+            reason = unknown.unavailable
+            if unknown.path != path:
+                reason = f"{unknown.path} is unavailable: {reason}"
             return Fact(path, unit, unavailable=reason, document=self.id)
         times = f" x {each} flop" if each != 1 else ""
         explanation = (

@@ -49,15 +49,15 @@ def test_an_invalid_document_is_found(command, tmp_path):
     assert answer.code == 4
 
 
-def test_a_torch_that_python_compiles_in_each_process_is_told(command, tmp_path):
+def test_a_torch_that_python_compiles_in_each_process_is_told(cold, tmp_path):
     folder = tmp_path / "torch"
     (tmp_path / "torch-9.9.dist-info").mkdir()
     (tmp_path / "torch-9.9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9.9\n")
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     path = {"PYTHONPATH": str(tmp_path), "TILEFOUNDRY_HOME": "nowhere"}
-    (line,) = [x for x in command("doctor", **path).stdout.splitlines() if x.startswith("torch ")]
+    (line,) = [x for x in cold("doctor", **path).stdout.splitlines() if x.startswith("torch ")]
     assert "9.9, without bytecode" in line and f"python -m compileall -q {folder}" in line
     compileall.compile_dir(folder, quiet=1)
-    (line,) = [x for x in command("doctor", **path).stdout.splitlines() if x.startswith("torch ")]
+    (line,) = [x for x in cold("doctor", **path).stdout.splitlines() if x.startswith("torch ")]
     assert "9.9" in line and "bytecode" not in line

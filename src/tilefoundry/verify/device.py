@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import product as cartesian
 from math import prod
 
-from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, symbols
+from tilefoundry.ir.expr import Dim, Expr, Sym, extremes, symbols
 from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler
@@ -94,7 +94,7 @@ def _bounds(walker: Walker, item: Placed, view: View, findings: Findings) -> Non
         return
     open_claims = []
     for x, extent, name in claims:
-        low, high = bounds(x)
+        low, high = extremes(x)
         if low < 0 or high >= extent:
             open_claims.append((x, extent, name))
     for x, extent, name in open_claims:

@@ -44,7 +44,7 @@ class Run:
         return out
 """
 )
-VECTORS = (
+ON_LANES = (
     HEAD
     + """
 
@@ -54,7 +54,11 @@ VECTORS = (
     topologies=(Topology("core", 1), Topology("lane", 8)),
 )
 class Run:
-    @func
+    @func"""
+)
+VECTORS = (
+    ON_LANES
+    + """
     def run(a: Tensor[(5, 8), "f32"], b: Tensor[(8, 13), "f32"]) -> Tensor[(5, 16), "f32"]:
         out = tf.empty(Tensor[(5, 16), "f32"])
         with Mesh(("core",), layout=(1,), names=("core",)) as cores:
@@ -104,16 +108,8 @@ def test_its_repair_is_executed(text, padded, shape, dtype, instr, tmp_path):
 
 
 LAID = (
-    HEAD
+    ON_LANES
     + """
-
-@module(
-    entry="run",
-    target=X86Target("x86_64.generic"),
-    topologies=(Topology("core", 1), Topology("lane", 8)),
-)
-class Run:
-    @func
     def run(a: Tensor[(5, 8), "f32"], b: Tensor[SHAPE, "f32"]) -> Tensor[(5, 16), "f32"]:
         out = tf.empty(Tensor[(5, 16), "f32"])
         with Mesh(("core",), layout=(1,), names=("core",)) as cores:

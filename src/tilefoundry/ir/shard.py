@@ -148,15 +148,9 @@ class ShardLayout:
         if at != len(self.modes):
             surplus = " ".join(str(m) for m in self.modes[at:])
             whole, made = product(shape), product(self.modes)
-            refuse(
-                "layout-shape",
-                span,
-                layout=self.text(),
-                shape=shape_text(shape),
-                needs=f"modes whose product is the {whole} elements of the shape",
-                found=f"{made}, as {surplus} follows when every axis is complete",
-                fix=f"leave out {surplus}",
-            )
+            needs = f"modes whose product is the {whole} elements of the shape"
+            found = f"{made}, as {surplus} follows when every axis is complete"
+            self._no_fit(shape, needs, found, f"leave out {surplus}", span)
         return tuple(out)
 
     def _misses(self, shape: tuple[Dim, ...], dim: int, start: int, span: Span | None) -> NoReturn:
@@ -177,15 +171,15 @@ class ShardLayout:
                 nearest = f"{below} and {above} are" if below else f"{above} is"
                 fix = f"choose an extent that is a multiple of {step}, as {nearest}, or other modes"
         several = f"{' x '.join(map(str, extents))} = {held}"
-        refuse(
-            "layout-shape",
-            span,
-            layout=self.text(),
-            shape=shape_text(shape),
-            needs=f"modes whose product is extent {extent} of axis {dim}",
-            found=several if len(group) > 1 else str(held) if group else "no mode left for it",
-            fix=fix,
-        )
+        needs = f"modes whose product is extent {extent} of axis {dim}"
+        found = several if len(group) > 1 else str(held) if group else "no mode left for it"
+        self._no_fit(shape, needs, found, fix, span)
+
+    def _no_fit(
+        self, shape: tuple[Dim, ...], needs: str, found: str, fix: str, span: Span | None
+    ) -> NoReturn:
+        refuse("layout-shape", span, layout=self.text(), shape=shape_text(shape), needs=needs,
+               found=found, fix=fix)  # fmt: skip
 
     def _meant(self, shape: tuple[Dim, ...], dim: int, start: int) -> tuple[tuple[int, ...], ...]:
         """The modes that an author meant for axis ``dim``, grouped as written: its own nested

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.dtype import U8
 from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.node import Node
@@ -19,10 +20,10 @@ from tilefoundry.lower.views import own_digits
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.multicast import divided, number_of
 from tilefoundry.targets.contract.registry import contract_at
-from tilefoundry.targets.contract.unit import CLUSTER, scope_of
+from tilefoundry.targets.contract.unit import CLUSTER, scope_of, scratch_bytes, workspace_bytes
 from tilefoundry.targets.target import Target
 from tilefoundry.tir.plans import side
-from tilefoundry.tir.program import Issue, Operand, Scalar, Stmt, View, fresh_vars, window
+from tilefoundry.tir.program import Buffer, Issue, Operand, Scalar, Stmt, View, fresh_vars, window
 
 
 class Across:
@@ -32,7 +33,20 @@ class Across:
     stores: Stores
 
     def _meeting(self, node: Node, over: tuple[Axis, ...], result: TensorType) -> dict[str, Any]:
-        raise NotImplementedError
+        """The memory through which units combine: scratch of each CTA, workspace of the grid."""
+        out: dict[str, Any] = {}
+        level = self.target.levels[-1]
+        shared = next((n for n in self.target.storages if self.stores.owner(n)), None)
+        for key, size, storage, role in (
+            ("scratch", scratch_bytes(node.mesh, over, result, level), shared, "local"),
+            ("workspace", workspace_bytes(node.mesh, over, result, level), "gmem", "work"),
+        ):
+            if size and storage is not None:
+                made = Buffer(self.stores.fresh(key), (size,), U8, storage, role=role,
+                              mesh=node.mesh, span=node.span)  # fmt: skip
+                self.stores.buffers.append(made)
+                out[key] = made
+        return out
 
     def _multicast(self, issue: Issue, mesh: Mesh, over: tuple[Axis, ...]) -> Issue:
         """The part of a load that one of the CTAs along ``over`` issues for all of them; the

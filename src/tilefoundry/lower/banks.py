@@ -19,13 +19,14 @@ from tilefoundry.ir.expr import multiple_of
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import Swizzle
+from tilefoundry.lower.notes import of_issues
 from tilefoundry.targets.contract.copy import GivenRows, Side
 from tilefoundry.targets.contract.place import Place
 from tilefoundry.targets.contract.runs import Piece, Pieces, cut, held_pieces, run_of
 from tilefoundry.targets.generic.instr.copy import Vectors
 from tilefoundry.targets.target import Target
-from tilefoundry.tir.plans import participants, plan_of, side
-from tilefoundry.tir.program import Issue, PrimFunc, View, walk
+from tilefoundry.tir.plans import plan_of, side
+from tilefoundry.tir.program import Issue, PrimFunc, View
 
 
 @dataclass(frozen=True)
@@ -251,18 +252,14 @@ def notes(func: PrimFunc) -> list[str]:
     banks = banks_of(func.target)
     if banks is None:
         return []
-    out: dict[str, None] = {}
-    for stmt, mesh in walk(func.body):
-        if not isinstance(stmt, Issue):
-            continue
-        found = wavefronts(stmt, participants(mesh, func), banks)
-        if found is not None:
-            line = f"line={stmt.span.line} " if stmt.span else ""
-            out[
-                f"banks {line}instr=T.{stmt.instr} access={found.bytes}B "
-                f"wavefronts={found.worst} ideal={found.ideal}"
-            ] = None
-    return [*out]
+
+    def said(issue: Issue, mesh: Mesh) -> str | None:
+        found = wavefronts(issue, mesh, banks)
+        if found is None:
+            return None
+        return f"access={found.bytes}B wavefronts={found.worst} ideal={found.ideal}"
+
+    return of_issues(func, "banks", said)
 
 
 __all__ = ["Banks", "Wavefronts", "accesses", "banks_of", "notes", "served", "wavefronts"]

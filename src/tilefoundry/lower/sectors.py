@@ -12,9 +12,9 @@ from math import gcd
 from tilefoundry.ir.expr import multiple_of
 from tilefoundry.ir.mesh import Mesh
 from tilefoundry.lower.banks import accesses
+from tilefoundry.lower.notes import of_issues
 from tilefoundry.targets.contract.place import Place
-from tilefoundry.tir.plans import participants
-from tilefoundry.tir.program import Issue, PrimFunc, walk
+from tilefoundry.tir.program import Issue, PrimFunc
 
 MOST = 16
 """Accesses of a copy that are looked at: those of a tile are alike."""
@@ -56,18 +56,15 @@ def notes(func: PrimFunc) -> list[str]:
     fact, lanes = func.target.stated("memory.l2.sector"), func.target.groups.get("warp")
     if fact is None or fact.value is None or lanes is None or lanes.value is None:
         return []
-    out: dict[str, None] = {}
-    for stmt, mesh in walk(func.body):
-        if not isinstance(stmt, Issue):
-            continue
-        found = sectors(stmt, participants(mesh, func), int(fact.value), int(lanes.value))
-        if found is not None and found[1] > found[2]:
-            line = f"line={stmt.span.line} " if stmt.span else ""
-            out[
-                f"sectors {line}instr=T.{stmt.instr} access={found[0]}B "
-                f"touched={found[1]} ideal={found[2]}"
-            ] = None
-    return [*out]
+    size, group = int(fact.value), int(lanes.value)
+
+    def said(issue: Issue, mesh: Mesh) -> str | None:
+        found = sectors(issue, mesh, size, group)
+        if found is None or found[1] <= found[2]:
+            return None
+        return f"access={found[0]}B touched={found[1]} ideal={found[2]}"
+
+    return of_issues(func, "sectors", said)
 
 
 __all__ = ["notes", "sectors", "touched"]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+from process import environment
 from tilefoundry.diag import Refusal
-from tilefoundry.targets.contract.registry import contracts, find_contract
+from tilefoundry.targets.contract.registry import (
+    contract_at,
+    contracts,
+    find_contract,
+    known_beside,
+)
 from tilefoundry.targets.load import load_target
 
 
@@ -30,3 +38,25 @@ def test_a_cpu_has_no_cuda_instruction():
     with pytest.raises(Refusal) as refused:
         find_contract(load_target("cpu.generic"), "cuda.sm90.Wgmma")
     assert refused.value.diags[0].code == "contract-unknown"
+
+
+def test_a_path_is_declared_once_and_found():
+    """Whichever family is read first has no say in which contract a path means."""
+    every = known_beside("")
+    assert len({c.path for c in every}) == len(every) > 50
+    assert all(contract_at(c.path) is c for c in every)
+
+
+def test_families_of_other_hardware_are_not_read():
+    """Nor packages on the path: a program's load would wait for both."""
+    program = (
+        "import sys; from tilefoundry.target import CudaTarget;"
+        "CudaTarget('nvidia.h200_sxm').load();"
+        "from tilefoundry.targets.contract.registry import contract_at;"
+        "assert contract_at('copy') and contract_at('cuda.sm90.Wgmma') and contract_at('stmatrix');"
+        "bad = [m for m in sys.modules if 'importlib.metadata' in m or '.instr' in m"
+        " and m.startswith(('tilefoundry.targets.cpu', 'tilefoundry.targets.apple_amx'))];"
+        "assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), check=False)
+    assert done.returncode == 0

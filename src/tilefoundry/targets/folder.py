@@ -57,6 +57,11 @@ class Folder:
         except Exception as error:  # their own code: any failure is theirs
             self.fault(part, f"{type(error).__name__}: {error}", error)
 
+    @property
+    def read(self) -> bool:
+        """Whether this process has asked for the family's documents."""
+        return f"{self.package}.schema" in sys.modules
+
     def has(self, part: str) -> bool:
         """Whether there is a file ``part``; imports nothing."""
         return self.path.joinpath(*part.split(".")).with_suffix(".py").is_file()
@@ -107,16 +112,21 @@ def folders() -> Iterator[Folder]:
     """Every folder once, ours first; imports none. A package's may hold documents alone."""
     seen: set[str] = set()
     mine = sorted(path.parent for path in _glob(home(), "*/schema.py"))
-    ours = sorted(path.parent for path in SHIPPED.glob("*/schema.py"))
-    for folder in (*map(_shipped, ours), *map(user_folder, mine), *_packaged()):
+    for folder in (*shipped_folders(), *map(user_folder, mine), *_packaged()):
         if folder.name not in seen and NAME.fullmatch(folder.name):
             seen.add(folder.name)
             yield folder
 
 
+@cache
+def shipped_folders() -> tuple[Folder, ...]:
+    """Those of our families, in order of their names; looks at no package, which takes time."""
+    return tuple(_shipped(path.parent) for path in sorted(SHIPPED.glob("*/schema.py")))
+
+
 def shipped(part: str) -> list[ModuleType]:
     """The file ``part`` of each of our families that has it, in order of their names."""
-    found = (_shipped(path.parent).module(part) for path in sorted(SHIPPED.glob("*/schema.py")))
+    found = (folder.module(part) for folder in shipped_folders())
     return [module for module in found if module is not None]
 
 
@@ -182,5 +192,5 @@ def _as_package(name: str, path: Path) -> None:
 
 __all__ = [
     "SHIPPED", "Folder", "entry_points", "find_folder", "folders", "home", "shipped",
-    "user_folder",
+    "shipped_folders", "user_folder",
 ]  # fmt: skip

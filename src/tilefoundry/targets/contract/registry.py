@@ -12,7 +12,7 @@ from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.derived import DerivedInstr, TiledInstr
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.targets.contract.unit import UnitInstr
-from tilefoundry.targets.folder import SHIPPED, Folder, find_folder, folders
+from tilefoundry.targets.folder import SHIPPED, Folder, find_folder, shipped_folders
 from tilefoundry.targets.target import Target
 
 Contract = MmaAtom | TiledInstr | UnitInstr | CopyInstr | DerivedInstr
@@ -63,19 +63,25 @@ def _in_order(folder: Folder | None) -> tuple[Contract, ...]:
 
 
 @cache
-def _shipped() -> dict[str, Contract]:
-    every = [f for f in folders() if f.place == "shipped"]
-    return {c.path: c for c in (*(c for f in every for c in own_contracts(f)), *_generic())}
+def _shipped(path: str) -> Contract | None:
+    """Ours at ``path``. Files of a family that no program here is for take time to import: they
+    are read last, which changes nothing, as a path is declared once."""
+    for folder in (None, *sorted(shipped_folders(), key=lambda f: not f.read)):
+        for contract in own_contracts(folder) if folder else _generic():
+            if contract.path == path:
+                return contract
+    return None
 
 
 def contract_at(path: str) -> Contract | None:
     """The contract of the instruction ``T.path`` of any family; None if there is none."""
-    return _shipped().get(path) or next((c for c in _beside(path) if c.path == path), None)
+    return _shipped(path) or next((c for c in _beside(path) if c.path == path), None)
 
 
 def known_beside(path: str) -> tuple[Contract, ...]:
     """Contracts that ``path`` may be meant for: ours, and those of the family it begins with."""
-    return (*_beside(path), *_shipped().values())
+    ours = (c for folder in shipped_folders() for c in own_contracts(folder))
+    return (*_beside(path), *ours, *_generic())
 
 
 def _beside(path: str) -> tuple[Contract, ...]:

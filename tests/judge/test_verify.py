@@ -1,6 +1,7 @@
 """Reports run again: what holds, what was edited, what the reference was checked against."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -83,6 +84,23 @@ def test_what_is_edited_shows(folder, bench):
     assert not found.holds
     found = edited(folder, versions={**record["versions"], "numpy": "1.0"})
     assert found.holds and [d.counts for d in found.differences] == [False]
+
+
+def test_a_stated_seed_is_told(folder, bench):
+    """Whoever knows the seed can keep its results; a seed that was drawn nobody knows."""
+    record = report_of(HONEST, folder, bench)
+    assert (record["seed"], record["seed_is"]) == (7, "stated")
+    assert any("--seed" in note for note in record["notes"])
+    text = verify.verify("report.json").text()
+    assert "seed_is=stated" in text and "note: the seed was stated by --seed" in text
+    request = HONEST.request(folder)
+    drawn = bench.check(replace(request, seed=None)).record()
+    assert drawn["seed_is"] == "drawn" and not any("--seed" in n for n in drawn["notes"])
+    (folder / "report.json").write_text(json.dumps(drawn))
+    found = verify.verify("report.json")
+    assert found.holds and "seed_is=drawn" in found.text() and "note:" not in found.text()
+    with pytest.raises(Refusal):
+        edited(folder, seed_is="secret")
 
 
 def test_what_is_no_report(folder, bench):

@@ -244,6 +244,7 @@ def test_results_in_memory_that_was_declared(body, mark, against, measured):
     report = measured(body, mark=mark, against=against and stated(against))
     assert {value for value, _ in report.worst.values()} == {0}
     assert len(report.sides) == (1 if against is None else 2)
+    assert "seed_is=stated" in report.text() and report.record()["seed_is"] == "stated"
 
 
 def test_results_in_place_of_an_input_must_be_declared(measured):

@@ -115,7 +115,8 @@ def kept(name: str, metavar: str, help: str) -> Any:
 @dim_option
 @const_option
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N",
-              help="Seed of random tensors; without it a fresh one, which the report names."
+              help="Seed of random tensors, to repeat a run; the report says that it was stated. "
+                   "Without it a fresh one is drawn, which the report names."
               )  # fmt: skip
 @click.option("--timeout", "seconds", type=click.FloatRange(0, min_open=True), default=SECONDS,
               show_default=True, metavar="SECONDS",

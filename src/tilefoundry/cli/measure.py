@@ -92,7 +92,8 @@ from tilefoundry.judge.stated import PARAMETERS
 @dim_option
 @const_option
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N",
-              help="Seed of random tensors.")  # fmt: skip
+              help="Seed of random tensors, to repeat a run; the report says that it was "
+                   "stated.")  # fmt: skip
 @click.option("--timeout", "seconds", type=click.FloatRange(0, min_open=True), default=SECONDS,
               show_default=True, metavar="SECONDS", help="Time of each process.")  # fmt: skip
 @json_option

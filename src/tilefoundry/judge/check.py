@@ -42,7 +42,7 @@ from tilefoundry.judge.inputs import (
     turns,
 )
 from tilefoundry.judge.process import Child, Role
-from tilefoundry.judge.report import Held, Report
+from tilefoundry.judge.report import STATED, Held, Report
 from tilefoundry.judge.request import Request, judged_outputs, named_files
 from tilefoundry.judge.run import Runner
 from tilefoundry.judge.screen import Draw, hold_predicates, judgeable
@@ -540,6 +540,8 @@ class Check(Session):
         known = all(draw.values == "given" for case in done for draw in case.draws)
         if known and self.stops:
             self.notes.append("all inputs and expected values were known before the candidate ran")
+        if self.seed_stated:
+            self.notes.append(STATED)
         repeats = [case.repeats for case in done if case.repeats is not None]
         return Report(
             request.record(),
@@ -551,6 +553,7 @@ class Check(Session):
             {"tilefoundry": tilefoundry.__version__, "torch": version("torch"),
              "numpy": version("numpy"), "python": platform.python_version()},
             self.seed,
+            self.seed_stated,
             {near(path): digest for path, digest in self.sources.items()},
             asked.program,
             files,

@@ -10,6 +10,17 @@ from dataclasses import dataclass
 from tilefoundry.judge.predicates import Finding
 from tilefoundry.judge.tensor import RawTensor, spell
 
+STATED = (
+    "the seed was stated by --seed: whoever wrote the candidate could know its inputs before; "
+    "leave it out where that must not be"
+)
+"""What a reader must know of a seed that was not drawn for the run."""
+
+
+def seed_origin(stated: bool) -> str:
+    """Where a seed is from, in a word of a report."""
+    return "stated" if stated else "drawn"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -128,6 +139,8 @@ class Report:
     device: str
     versions: Mapping[str, str]
     seed: int
+    seed_stated: bool
+    """Whether the seed was given and not drawn for this run."""
     sources: Mapping[str, str]
     program: str
     """The text of the HIR as it was judged, whatever its file did to make it."""
@@ -165,6 +178,7 @@ class Report:
             "device": self.device,
             "torch": self.versions["torch"],
             "seed": self.seed,
+            "seed_is": seed_origin(self.seed_stated),
             "runs": self.runs,
             "deterministic": told[self.deterministic],
             "libraries": self.libraries,

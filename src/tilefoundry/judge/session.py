@@ -33,6 +33,7 @@ class Session:
         self.folder = folder
         self.children: list[Child] = []
         self.seed = secrets.randbits(63) if request.seed is None else request.seed
+        self.seed_stated = request.seed is not None
         self.sources: dict[str, str] = {}
         """Hashes of source files, taken before anything of them ran: also of the code of hardware
         that the user added, which is part of what evaluates and builds."""

@@ -14,7 +14,7 @@ from tilefoundry.judge.measure.request import Request as Measurement
 from tilefoundry.judge.measure.session import measure
 from tilefoundry.judge.measure.verify import hold_measured
 from tilefoundry.judge.parsed import parsed
-from tilefoundry.judge.report import line
+from tilefoundry.judge.report import STATED, line, seed_origin
 from tilefoundry.judge.request import Request
 
 
@@ -58,14 +58,17 @@ class Verified:
             "found": self.found["verdict"],
             "function": self.found["function"],
             "seed": self.found["seed"],
+            "seed_is": self.reported["seed_is"],
             "differences": [d.record() for d in self.differences],
             **({} if self.reference is None else {"reference": self.reference.record()}),
         }
 
     def text(self) -> str:
         head = self.record()
-        keys = ("report", "verdict", "reported", "found", "function", "seed")
+        keys = ("report", "verdict", "reported", "found", "function", "seed", "seed_is")
         lines = [line("verify", {key: head[key] for key in keys})]
+        if head["seed_is"] == seed_origin(stated=True):
+            lines.append(f"#   note: {STATED}")
         lines += [line("difference", d.record()) for d in self.differences]
         if self.reference is not None:
             lines.append(self.reference.text())
@@ -147,6 +150,8 @@ def _hold_rows(
 def _shape(reported: Mapping[str, Any]) -> None:
     """KeyError or TypeError where a record lacks what is compared."""
     differences(reported, reported)
+    if reported["seed_is"] not in (seed_origin(True), seed_origin(False)):
+        raise ValueError("its seed is neither stated nor drawn")
 
 
 def _no_report(path: str, why: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilefoundry.judge.measure.floor import Floor
 from tilefoundry.judge.measure.statistics import Spread, spread
-from tilefoundry.judge.report import Held, line
+from tilefoundry.judge.report import STATED, Held, line, seed_origin
 from tilefoundry.judge.tensor import spell
 from tilefoundry.quantity import time_text
 
@@ -114,7 +114,9 @@ class Report:
     threads: int
     processes: int
     runs: int
-    seed: int | None
+    seed: int
+    seed_stated: bool
+    """Whether the seed was given and not drawn for this run."""
     torch: str
     sources: Mapping[str, str]
     artefacts: Mapping[str, str]
@@ -139,7 +141,8 @@ class Report:
     def _head(self) -> dict[str, object]:
         names = ("source", "function", "candidate", "against", "device", "threads", "processes",
                  "runs", "seed", "torch")  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        head = {name: getattr(self, name) for name in names}
+        return {**head, "seed_is": seed_origin(self.seed_stated)}
 
     def record(self) -> dict[str, object]:
         return {
@@ -155,6 +158,7 @@ class Report:
             "isolation": {who: dict(how) for who, how in self.isolation.items()},
             "devices": [dict(said) for said in self.devices],
             "noise": self.noise(),
+            "notes": self._notes(),
             "reference": dict(self.reference),
             "weights": dict(self.weights),
             "tensors": [held.record() for held in self.tensors],
@@ -179,6 +183,9 @@ class Report:
             },
         }
 
+    def _notes(self) -> list[str]:
+        return [STATED] if self.seed_stated else []
+
     def noise(self) -> dict[str, str]:
         """For cold and warm data, what the machine was too noisy to tell; empty for nothing."""
         found: dict[str, str] = {}
@@ -196,6 +203,7 @@ class Report:
 
     def text(self) -> str:
         lines = [line("measure", {k: v for k, v in self._head().items() if v != ""})]
+        lines += [f"#   note: {note}" for note in self._notes()]
         for side in self.sides:
             for data, found in side.data.items():
                 lines.append(line("time", self._time(side, data, found)))

@@ -546,6 +546,7 @@ class Session(Base):
             processes=asked.processes,
             runs=asked.runs,
             seed=self.seed,
+            seed_stated=self.seed_stated,
             torch=version("torch"),
             sources={near(path): digest for path, digest in self.sources.items()},
             artefacts=self.artefacts,

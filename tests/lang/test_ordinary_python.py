@@ -87,6 +87,18 @@ FORMS = {
         torch.where((X > 3) & ~(Y > 9) | (X == 0), X, Y),
     ),
     "pass and ellipsis": ("pass\n...\nreturn x", X),
+    "and, or give a value": (
+        'n = 0 or SIZES["rows"] and 3\nm = None or 2\nreturn x[:n, :m]', X[:3, :2]
+    ),
+    "or that a value decides": ("return (x if FAST else y) * (2.0 or 1 // 0)", 2 * X),
+    "or of a tensor at its end": ("z = None or x\nreturn z + (FAST and y)", X + Y),
+    "a tensor is not None": (
+        "return (x if x is not None else y) + (x if y != None else y)", 2 * X
+    ),
+    "None is no tensor": ("z = None\nreturn x if z is None and not (x == None) else y", X),
+    "annotation in quotes": ("z: \"Tensor[(4, 8), 'f32']\" = x\nreturn z", X),
+    "start before the first": ("return x[-9:2] + x[:2, -100:]", 2 * X[:2]),
+    "end before the first": ("return x[:-9]", X[:-9]),
 }
 
 

@@ -27,6 +27,7 @@ from tilefoundry.ir.node import (
 )
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import IMMEDIATE, TensorType, TupleType, Type
+from tilefoundry.lang.decl import kind_of
 from tilefoundry.ops import find
 from tilefoundry.ops.base import Call, Context, Op, seen
 from tilefoundry.ops.signature import Bound, Operand, bind
@@ -241,16 +242,6 @@ def _overflows(dtype: DType, value: int | float) -> bool:
         return False
     bits, exponent = PRECISION.get(dtype.name, PRECISION["f32"])
     return abs(value) >= ((1 << bits + 1) - 1) << (exponent - bits)
-
-
-def kind_of(value: object) -> str:
-    """What a value of Python is, for a refusal."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    text = repr(value)
-    if " at 0x" in text:  # an address says nothing, and differs from run to run
-        return f"an object of type {type(value).__name__}"
-    return f"{type(value).__name__} {text if len(text) < 50 else text[:47] + '...'}"
 
 
 def freeze(drafts: Sequence[Any], used: set[Node]) -> Block:

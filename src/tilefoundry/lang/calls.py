@@ -177,7 +177,10 @@ def _python(
             made = compute(frame, node, lambda: callee(*args, **kwargs))
             return made if isinstance(made, (tuple, list, int)) else tuple(made)
         name = callee.__name__ if isinstance(callee, PYTHON) else spell(callee)
-        refuse("call-unknown", span, name=name, instead=_for_call(frame, callee, name))
+        words = _for_call(frame, callee, name)
+        if callee is builtins.sum and args and isinstance(args[0], (tuple, list)):
+            words = "the tensors with + between them, as a + b + c"
+        refuse("call-unknown", span, name=name, instead=words)
     if callee in (builtins.min, builtins.max) and any(isinstance(v, Expr) for v in values):
         pick = ix.minimum if callee is builtins.min else ix.maximum
         return compute(frame, node, pick, *args)

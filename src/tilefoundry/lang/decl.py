@@ -6,12 +6,13 @@ be held against its module where it is written.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Topology
@@ -146,7 +147,7 @@ def prim_func(target: Any = None) -> Any:
 def _declared(fn: Any, kind: str, target: Any = None) -> FuncDecl:
     """The declaration of a plain ``def``; its text is what is parsed, so nothing else fits."""
     if not isinstance(fn, types.FunctionType):
-        refuse("func-form", None, found=_spell(fn))
+        refuse("func-form", None, found=kind_of(fn))
     made = FuncDecl(fn, kind, target)
     flags = fn.__code__.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR):
@@ -156,7 +157,8 @@ def _declared(fn: Any, kind: str, target: Any = None) -> FuncDecl:
     return made
 
 
-def _spell(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value of Python is, for a refusal."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     text = repr(value)
@@ -170,22 +172,19 @@ def module(
 ) -> Callable[[type], type]:
     """Decorator: a module of functions and child modules for one target."""
     if not isinstance(entry, str):
-        refuse("module-form", None, what="entry", wants="a function's name", found=_spell(entry))
+        _malformed(None, "entry of @module(...)", "a function's name", entry)
     named = isinstance(getattr(target, "id", None), str) and hasattr(target, "load")
     if target is not None and not named:
-        wants = f"a target such as {example()}"
-        refuse("module-form", None, what="target", wants=wants, found=_spell(target))
+        _malformed(None, "target of @module(...)", f"a target such as {example()}", target)
     listed = isinstance(topologies, (tuple, list))
     if not listed or not all(isinstance(t, Topology) for t in topologies):
         wants = 'a tuple such as (Topology("cta", 8),)'
-        refuse("module-form", None, what="topologies", wants=wants, found=_spell(topologies))
+        _malformed(None, "topologies of @module(...)", wants, topologies)
 
     def decorate(cls: type) -> type:
         span = _class_span()
         if not isinstance(cls, type):
-            refuse(
-                "module-form", span, what="it", wants="a decorator of a class", found=_spell(cls)
-            )
+            _malformed(span, "what @module(...) decorates", "a class", cls)
         variants: set[int] = set()
         for value in vars(cls).values():
             if isinstance(getattr(value, "__func__", None), FuncDecl):
@@ -195,13 +194,18 @@ def module(
         for decl in found.values():
             variants |= {id(v) for _, v in decl.variants}
         funcs = {n: v for n, v in found.items() if id(v) not in variants}
+        first: dict[FuncDecl, str] = {}
         for name, decl in funcs.items():
+            if first.setdefault(decl, name) != name:
+                again = f"{first[decl]} under a second name, {name}"
+                refuse("func-form", decl.span, found=again)
             decl.name = name
         children: dict[str, type | ModuleList] = {
             n: v for n, v in vars(cls).items() if isinstance(v, ModuleList) or is_module(v)
         }
         for name, child in children.items():
             _countable(name, child, span)
+        _weight_names(cls, funcs.values(), children, span)
         start = entry or (next(iter(funcs)) if len(funcs) == 1 else "")
         if start and start not in funcs and not callable(getattr(cls, start, None)):
             known = " ".join(funcs) or "none"
@@ -213,16 +217,38 @@ def module(
     return decorate
 
 
+def _weight_names(cls: type, funcs: Iterable[FuncDecl], children: Iterable[str],
+                  span: Span) -> None:  # fmt: skip
+    """``weight_names`` says what a checkpoint calls weights and children that there are."""
+    stated = getattr(cls, "weight_names", {})
+    what, fix = "weight_names", 'weight_names = {"gate": "mlp.gate_proj.weight"}'
+    pairs = stated.items() if isinstance(stated, dict) else ((None, None),)
+    if not all(isinstance(word, str) for pair in pairs for word in pair):
+        _malformed(span, what, "a dictionary of names", stated, fix)
+    known = dict.fromkeys([*(name for func in funcs for name in func.params), *children])
+    for name in stated:
+        if name not in known:
+            wants = f"of names of parameters and children: {' '.join(known) or 'there are none'}"
+            near = difflib.get_close_matches(name, known, 1)
+            instead = f"{near[0]!r} for it" if near else "one of these, or nothing"
+            _malformed(span, what, wants, name, instead)
+
+
 def _countable(name: str, child: type | ModuleList, span: Span) -> None:
     """A list of children holds a module class, a whole number of times."""
     if not isinstance(child, ModuleList):
         return
     if not is_module(child.module):
-        found = _spell(child.module)
-        refuse("module-form", span, what=name, wants="a list of an @module class", found=found)
+        wants = "a list of an @module class"
+        _malformed(span, name, wants, child.module, f"{name} = ModuleList(Layer, 2)")
     if type(child.count) is not int or not 0 <= child.count <= MOST_CHILDREN:
         wants = f"0 to {MOST_CHILDREN} modules"
-        refuse("module-form", span, what=name, wants=wants, found=_spell(child.count))
+        _malformed(span, name, wants, child.count, f"{name} = ModuleList(Layer, 2)")
+
+
+def _malformed(span: Span | None, what: str, wants: str, found: object, fix: str = "") -> NoReturn:
+    whole = f'@module(entry="f", target={example()}, topologies=(Topology("cta", 8),))'
+    refuse("module-form", span, what=what, wants=wants, found=kind_of(found), fix=fix or whole)
 
 
 def _class_span() -> Span:

@@ -88,6 +88,7 @@ WRITTEN = {
         "tf.reshard(x[a:b], layout, storage)": "load copy copy_ to_device",
         "tf.insert_slice(dst, update, offsets)": "store dynamic_update_slice",
         "tf.reshard(x, layout, storage)": "all_reduce all_gather reduce_scatter all_to_all",
+        "nothing: `tilefoundry analyze` shows the type of every value": "print display",
         "nothing: all synchronisation is derived": "barrier sync synchronize syncthreads",
         "range(start, stop, step) of a for": "range serial parallel grid unroll prange",
     }.items()

@@ -19,7 +19,15 @@ from tilefoundry.lang.calls import call
 from tilefoundry.lang.elsewhere import attribute, instead
 from tilefoundry.lang.forms import MeshBinding, OpRef, Window
 from tilefoundry.lang.frame import Frame
-from tilefoundry.lang.python import compute, construct, placed, several, spell, spread
+from tilefoundry.lang.python import (
+    compute,
+    construct,
+    outside,
+    placed,
+    several,
+    spell,
+    spread,
+)
 from tilefoundry.lang.subscript import subscript
 from tilefoundry.layout import Swizzle
 from tilefoundry.ops import find
@@ -90,7 +98,20 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
         case ast.GeneratorExp(elt, generators):
             return tuple(_comprehension(frame, elt, generators))
         case _:
-            refuse("syntax-unsupported", frame.span(node), what=construct(node))
+            outside(frame.span(node), construct(node))
+
+
+def written_type(frame: Frame, node: ast.expr) -> Any:
+    """The value of an annotation; what stands in quotes is read as Python reads it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            inner = ast.parse(node.value.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            refuse("param-type", frame.span(node), name=repr(node.value))
+        for part in ast.walk(inner):
+            ast.copy_location(part, node)
+        node = inner
+    return evaluate(frame, node)
 
 
 def _dict(
@@ -136,9 +157,17 @@ def _comprehension(
 
 def truth(frame: Frame, node: ast.expr) -> bool:
     """A condition known at compile time; refuses one that is not."""
-    value = evaluate(frame, node)
+    return _true(frame, node, evaluate(frame, node), CHOOSE)
+
+
+CHOOSE = ("choose element by element with tf.where(condition, a, b), or specialise the function "
+          "for ranges of an extent")  # fmt: skip
+
+
+def _true(frame: Frame, node: ast.expr, value: Any, instead: str) -> bool:
+    """The truth of ``value``; ``instead`` is what to write where it is a tensor."""
     if isinstance(value, Node):
-        refuse("condition-runtime", frame.span(node), found=value.type)
+        refuse("condition-runtime", frame.span(node), found=value.type, fix=instead)
     if isinstance(value, Expr):
         lo, hi = ix.bounds(value)
         if lo > 0 or hi < 0:
@@ -280,7 +309,8 @@ def _unary(frame: Frame, node: ast.AST, op: ast.unaryop, value: Any) -> Any:
         if isinstance(op, ast.UAdd):
             return value
         if isinstance(op, ast.Not):
-            refuse("condition-runtime", frame.span(node), found=value.type)
+            refuse("condition-runtime", frame.span(node), found=value.type,
+                   fix="write ~x, which is of each element of a bool tensor x")  # fmt: skip
         if isinstance(op, ast.Invert):
             _truth_values(frame, node, value)
         found = find("neg" if isinstance(op, ast.USub) else "logical_not")
@@ -310,10 +340,11 @@ def _compare(
     span = frame.span(node)
     values = [evaluate(frame, left), *(evaluate(frame, c) for c in comparators)]
     if any(isinstance(v, Node) for v in values):
+        absent = len(ops) == 1 and any(v is None for v in values)
+        if absent and isinstance(ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+            return isinstance(ops[0], (ast.IsNot, ast.NotEq))
         if len(ops) > 1 or type(ops[0]) not in COMPARE:
             refuse("compare-chained", span)
-        if any(v is None for v in values):
-            return isinstance(ops[0], ast.IsNot)
         found = find(COMPARE[type(ops[0])][0])
         assert found is not None
         return frame.builder.apply(found, values, {}, span)
@@ -379,10 +410,12 @@ def _decide(frame: Frame, node: ast.AST, op: ast.cmpop, left: Any, right: Any) -
 
 
 def _bool(frame: Frame, node: ast.AST, op: ast.boolop, values: Sequence[ast.expr]) -> Any:
-    want = isinstance(op, ast.Or)
-    result = not want
-    for value in values:
-        result = truth(frame, value)
-        if result == want:
-            return result
-    return result
+    """The first value that decides, as in Python, else the last; others are not evaluated."""
+    decides = isinstance(op, ast.Or)
+    sign = "|" if decides else "&"
+    instead = f"write (a) {sign} (b), which is of each element of bool tensors"
+    for node in values[:-1]:
+        value = evaluate(frame, node)
+        if _true(frame, node, value, instead) == decides:
+            return value
+    return evaluate(frame, values[-1])

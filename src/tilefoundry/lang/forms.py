@@ -4,7 +4,7 @@ operations and instructions as written. Python evaluates them at import without 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tilefoundry.ir.expr import Dim, Expr, OpenDim
@@ -220,6 +220,8 @@ def open_dim(name: str, lo: int = 0, hi: int | None = None) -> Expr:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A name whose value did not survive (a loop's end); reading it is refused."""
+    """A name whose value did not survive (a loop's end); reading it is refused with ``fix``, in
+    which ``{name}`` stands for the name."""
 
-    why: str = field(default="")
+    why: str
+    fix: str

@@ -11,7 +11,7 @@ from typing import Any
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.mesh import Mesh, Topology
 from tilefoundry.lang.build import Builder
-from tilefoundry.lang.forms import Dropped, MeshBinding
+from tilefoundry.lang.forms import Dropped
 from tilefoundry.lang.source import span_of
 
 _MISSING = object()
@@ -29,7 +29,6 @@ class Frame:
     levels: tuple[str, ...]
     signature_of: Callable[[Any, Span], Any]
     names: dict[str, Any] = field(default_factory=dict)
-    last_mesh: MeshBinding | None = None
 
     def span(self, node: ast.AST) -> Span:
         return span_of(self.file, node)
@@ -48,7 +47,7 @@ class Frame:
             near = _near(name, {**self.names, **self.siblings, **self.outside})
             refuse("name-unknown", span, name=name, near=near)
         if isinstance(found, Dropped):
-            refuse("name-dropped", span, name=name, why=found.why)
+            refuse("name-dropped", span, name=name, why=found.why, fix=found.fix.format(name=name))
         return found
 
 

@@ -15,7 +15,7 @@ from tilefoundry.ir.program import Module
 from tilefoundry.lang.constants import GIVEN, giver, overridden
 from tilefoundry.lang.decl import ModuleDecl, declaration, is_module
 from tilefoundry.lang.parse import parse_module
-from tilefoundry.lang.source import SourceFile, read_source, remember
+from tilefoundry.lang.source import SourceFile, read_source, remember, too_deep
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +116,9 @@ def _compiled(file: SourceFile, consts: Mapping[str, object]) -> types.CodeType:
         return compile(tree if consts else file.text, file.path, "exec", dont_inherit=True)
     except SyntaxError as error:  # what only the compiler sees, such as a stray return
         span = Span(file.path, error.lineno or 1, (error.offset or 1) - 1)
-        refuse("source-syntax", span, why=error.msg)
+        refuse("source-syntax", span, why=error.msg, fix="correct the syntax at this line")
     except (RecursionError, MemoryError):
-        refuse("source-syntax", Span(file.path, 1), why="it nests too deeply")
+        too_deep(file.path)
 
 
 def _twin_of(cls: type) -> type | None:

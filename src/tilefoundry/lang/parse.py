@@ -18,9 +18,10 @@ from tilefoundry.ir.types import TensorType, TupleType, Type
 from tilefoundry.lang.build import Builder, freeze
 from tilefoundry.lang.constants import with_constants
 from tilefoundry.lang.decl import FuncDecl, ModuleDecl, ModuleList, RangePattern, declaration
-from tilefoundry.lang.express import evaluate
+from tilefoundry.lang.express import evaluate, written_type
 from tilefoundry.lang.forms import ConstTensor, Tensor
 from tilefoundry.lang.frame import Frame
+from tilefoundry.lang.python import outside
 from tilefoundry.lang.source import SourceFile, source_file, span_of
 from tilefoundry.lang.statements import run
 from tilefoundry.lang.typing import tensor_type
@@ -99,7 +100,7 @@ class ModuleParser:
             self._refused[id(decl)] = refusal
             raise
         except RecursionError:
-            refuse("syntax-unsupported", decl.span, what="nesting this deep")
+            outside(decl.span, "nesting this deep")
         self._open.pop()
         self.funcs[id(decl)] = made
         return made
@@ -199,17 +200,7 @@ class ModuleParser:
     def _annotation(self, frame: Frame, node: ast.expr, decl: FuncDecl, name: str) -> Any:
         """A written type: as Python evaluated it, where it did, else from its text."""
         evaluated = decl.fn.__annotations__.get(name)
-        if isinstance(evaluated, Tensor):
-            return evaluated
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            try:
-                inner = ast.parse(node.value.strip(), mode="eval").body
-            except (SyntaxError, ValueError):
-                refuse("param-type", frame.span(node), name=repr(node.value))
-            for part in ast.walk(inner):
-                ast.copy_location(part, node)
-            node = inner
-        return evaluate(frame, node)
+        return evaluated if isinstance(evaluated, Tensor) else written_type(frame, node)
 
     def _is_weight(self, frame: Frame, node: ast.expr, form: Any) -> bool:
         if isinstance(form, ConstTensor):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.diag import Refusal, Span, refuse
 from tilefoundry.ir.expr import Expr
@@ -48,6 +48,29 @@ CONSTRUCTS: dict[str, str] = {
 }
 """Python's constructs outside the language, as an author calls them."""
 
+FUNCTION = "write it as a function of the module, with @func, and call that; or its operations here"
+PARAMETER = "take the value as a parameter, or return it"
+FIXES: dict[str, str] = {
+    CONSTRUCTS["NamedExpr"]: "assign it on a line of its own",
+    CONSTRUCTS["Lambda"]: FUNCTION,
+    CONSTRUCTS["FunctionDef"]: FUNCTION,
+    CONSTRUCTS["AsyncFunctionDef"]: FUNCTION,
+    "try": "leave it out: nothing raises while a program runs, all is refused before",
+    "raise": "write assert, which is decided before the program runs",
+    "match": "write if and elif on compile-time values",
+    "del": "leave it out: a value lives as long as it is read",
+    "global": PARAMETER,
+    "nonlocal": PARAMETER,
+    "break": "end the loop by its range, as in range(stop), or by the items that it goes over",
+    "continue": "put the rest of the body under a compile-time if, or go over fewer items",
+    "yield": "return the values as a tuple",
+    "else of a for": "put it behind the loop",
+    "else of a while": "put it behind the loop",
+    "a declaration without a value": "give it a value, or leave it out",
+    "nesting this deep": "give parts of it names, each on a line of its own",
+}
+"""What to write in the place of a construct, where it is not the same for all."""
+
 
 OPERATORS = {
     "truediv": "/",
@@ -75,6 +98,12 @@ def construct(node: ast.AST) -> str:
     return CONSTRUCTS.get(name, name)
 
 
+def outside(span: Span, what: str) -> NoReturn:
+    """Refuse a construct of Python that the language has not."""
+    fix = FIXES.get(what, "write it in plain statements, or compute it at module level")
+    refuse("syntax-unsupported", span, what=what, fix=fix)
+
+
 def compute(frame: Frame, node: ast.AST, python: Callable[..., Any], *args: Any) -> Any:
     """A Python operation on compile-time values; its failure is the author's."""
     try:
@@ -82,7 +111,8 @@ def compute(frame: Frame, node: ast.AST, python: Callable[..., Any], *args: Any)
     except Refusal as refusal:
         raise placed(refusal, frame.span(node)) from None
     except (Exception, SystemExit) as error:  # the author's own objects: any failure is theirs
-        if any(isinstance(a, Expr) for a in args):
+        divided = isinstance(error, ZeroDivisionError)
+        if not divided and any(isinstance(a, Expr) for a in args):
             name = getattr(python, "__name__", "this")
             what = OPERATORS.get(name, name)
             shown = " and ".join(spell(a) for a in args)

@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
-from tilefoundry.diag import Span, refuse
+from tilefoundry.diag import Refusal, Span, refuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +27,9 @@ class SourceFile:
             line = getattr(error, "lineno", None) or 1
             span = Span(self.path, line, (getattr(error, "offset", None) or 1) - 1)
             why = getattr(error, "msg", None) or str(error)
-            refuse("source-syntax", span, why=why)
+            refuse("source-syntax", span, why=why, fix="correct the syntax at this line")
         except (RecursionError, MemoryError):  # MemoryError: Python's parser stack overflowed
-            refuse("source-syntax", Span(self.path, 1), why="it nests too deeply")
+            too_deep(self.path)
 
     @cached_property
     def _functions(self) -> dict[tuple[str, int], ast.FunctionDef]:
@@ -66,6 +67,14 @@ def remember(path: str, text: str) -> SourceFile:
 def source_file(path: str) -> SourceFile:
     """The file at ``path`` as it was when it was executed, else as it is."""
     return _files[path] if path in _files else read_source(path)
+
+
+def lines_of(path: str) -> tuple[str, ...]:
+    """The lines of a file as :func:`source_file` has it; none where it cannot be read."""
+    try:
+        return source_file(path).lines
+    except Refusal:
+        return ()
 
 
 def read_source(path: str) -> SourceFile:
@@ -107,16 +116,24 @@ def _absent(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"create the folder {folder}, or correct the path (from {Path.cwd()})"
-    known = sorted(p.name for p in folder.glob("*.py"))
-    near = difflib.get_close_matches(path.name, known, 1)
+    if path.is_symlink():
+        return f"{path} is a link: make {path.readlink()}, which it leads to, or another link"
+    known = sorted(p.stem for p in folder.glob("*.py") if p.is_file())
+    near = difflib.get_close_matches(path.stem, known, 1)
     if near:
-        return f"the nearest is {folder / near[0]}"
-    here = " ".join(known[:MOST_LISTED]) or "none"
+        return f"the nearest is {folder / near[0]}.py"
+    here = " ".join(f"{name}.py" for name in known[:MOST_LISTED]) or "none"
     return f"correct the path, or write the file; Python files in {folder.absolute()}: {here}"
 
 
 MOST_LISTED = 8
 """Files of a folder that a refusal names."""
+
+
+def too_deep(path: str) -> NoReturn:
+    """Refuse a file in which Python's own parser or compiler finds no end."""
+    refuse("source-syntax", Span(path, 1), why="an expression or a block nests too deeply",
+           fix="give parts of the longest expression names, each on a line of its own")  # fmt: skip
 
 
 def span_of(file: str, node: ast.AST) -> Span:

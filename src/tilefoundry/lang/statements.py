@@ -14,11 +14,19 @@ from tilefoundry.ir.mesh import Mesh, Topology, arrange, enter, rearrange
 from tilefoundry.ir.node import Node, Return
 from tilefoundry.ir.spec import injective
 from tilefoundry.ir.types import TensorType
-from tilefoundry.lang.build import LoopDraft, kind_of
-from tilefoundry.lang.express import binary, evaluate, truth
+from tilefoundry.lang.build import LoopDraft
+from tilefoundry.lang.decl import kind_of
+from tilefoundry.lang.express import binary, evaluate, truth, written_type
 from tilefoundry.lang.forms import Dropped, MeshBinding, MeshForm, OpRef, Tensor, Window
 from tilefoundry.lang.frame import Frame
-from tilefoundry.lang.python import MOST_UNROLLED, construct, several, spell, spread
+from tilefoundry.lang.python import (
+    MOST_UNROLLED,
+    construct,
+    outside,
+    several,
+    spell,
+    spread,
+)
 from tilefoundry.lang.typing import device_memory, tensor_type
 from tilefoundry.layout import Layout
 from tilefoundry.ops import find
@@ -58,7 +66,7 @@ def _statement(frame: Frame, stmt: ast.stmt) -> Return | None:
             return run(frame, body if truth(frame, test) else orelse)
         case ast.While(test, body, orelse):
             if orelse:
-                refuse("syntax-unsupported", frame.span(stmt), what="else of a while")
+                outside(frame.span(stmt), "else of a while")
             return _while(frame, stmt, test, body)
         case ast.Assert(test, message):
             if not truth(frame, test):
@@ -71,7 +79,7 @@ def _statement(frame: Frame, stmt: ast.stmt) -> Return | None:
         case ast.Return(value):
             return _return(frame, stmt, value)
         case _:
-            refuse("syntax-unsupported", frame.span(stmt), what=construct(stmt))
+            outside(frame.span(stmt), construct(stmt))
     return None
 
 
@@ -113,13 +121,16 @@ def _annotated(
     frame: Frame, target: ast.Name, annotation: ast.expr, value: ast.expr | None
 ) -> None:
     if value is None:
-        refuse("syntax-unsupported", frame.span(target), what="a declaration without a value")
+        outside(frame.span(target), "a declaration without a value")
     made = evaluate(frame, value)
-    stated = evaluate(frame, annotation)
+    stated = written_type(frame, annotation)
     if isinstance(stated, Tensor):
         stated = tensor_type(stated, frame.span(annotation), frame.builder.context.storages)
-    if isinstance(made, Node) and isinstance(stated, TensorType) and made.type != stated:
-        refuse("annotation-differs", frame.span(target), stated=stated, derived=made.type)
+    derived = made.type if isinstance(made, Node) else made
+    types = isinstance(made, Node) or isinstance(stated, TensorType)
+    if types and stated != derived:
+        refuse("annotation-differs", frame.span(target), stated=spell(stated),
+               derived=spell(derived))  # fmt: skip
     assign(frame, target, made)
 
 
@@ -168,7 +179,7 @@ def _materialised(frame: Frame, value: Node, span: Span) -> Node:
 def _for(frame: Frame, stmt: ast.For) -> Return | None:
     span = frame.span(stmt)
     if stmt.orelse:
-        refuse("syntax-unsupported", span, what="else of a for")
+        outside(span, "else of a for")
     head = stmt.iter
     if isinstance(head, ast.Call):
         callee = evaluate(frame, head.func)
@@ -231,6 +242,14 @@ def loop_variable(name: str, start: Dim, stop: Dim, step: Dim) -> LoopVar:
     return LoopVar(name, lo, max(hi, lo), unit)
 
 
+ASSIGNED = "assign {name} before the loop, so that the loop carries it, or read it inside"
+CHANGED = (
+    "compute it from the loop's variable, as start + i * step; or write the loop out at compile "
+    "time, where a number may change: for i in list(range(stop))"
+)
+VARIABLE = "compute it from the loop's range, or read it inside"
+
+
 def _loop(
     frame: Frame,
     stmt: ast.For,
@@ -249,9 +268,10 @@ def _loop(
     carried = {n: v for n in assigned if isinstance(v := before.get(n), Node)}
     heads = {n: builder.head(n, v) for n, v in carried.items()}
     frame.names.update(heads)
+    changed = Dropped(f"it changes inside the loop on line {span.line}", CHANGED)
     for n in assigned:
         if n in before and n not in carried and not isinstance(before[n], Dropped):
-            frame.names[n] = Dropped(f"it changes inside the loop on line {span.line}")
+            before[n] = frame.names[n] = changed
     builder.enter_loop(draft)
     here = var.expr()
     if window is None:
@@ -267,7 +287,7 @@ def _loop(
     frame.names = dict(before)
     for n in assigned:
         frame.names[n] = _after_loop(frame, draft, n, carried, heads, after)
-    frame.names[name] = Dropped(f"it is the variable of the loop on line {span.line}")
+    frame.names[name] = Dropped(f"it is the variable of the loop on line {span.line}", VARIABLE)
 
 
 def _after_loop(
@@ -280,9 +300,10 @@ def _after_loop(
 ) -> Any:
     """What a name that the body assigns stands for after the loop."""
     line = draft.span.line if draft.span else 0
-    gone = Dropped(f"it is assigned inside the loop on line {line} only")
+    gone = Dropped(f"it is assigned inside the loop on line {line} only", ASSIGNED)
     if name not in carried:
-        return gone
+        known = frame.names.get(name)
+        return known if isinstance(known, Dropped) else gone
     init, head, step = carried[name], heads[name], after.get(name)
     read = head in frame.builder.used or any(after.get(n) is head for n in heads if n != name)
     if not isinstance(step, Node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.diag import Span, refuse
 from tilefoundry.ir.expr import Dim, Expr, bounds
@@ -107,12 +107,13 @@ def _range(item: Any, extent: Dim, axis: int, span: Span) -> tuple[Dim, Dim, Dim
         start = item + extent if bounds(item)[1] < 0 else item
         return start, 1, 1, False
     if not isinstance(item, slice):
-        refuse("slice-index", span, axis=axis, found=spell(item))
+        _no_index(item, axis, span)
     start = _edge(item.start, 0, extent, axis, span)
     stop = _edge(item.stop, extent, extent, axis, span)
     step = 1 if item.step is None else item.step
     if type(step) is not int or step < 1:
-        refuse("slice-index", span, axis=axis, found=f"a step of {spell(step)}")
+        found = f"a step of {spell(step)}"
+        refuse("slice-index", span, axis=axis, found=found, fix=REVERSED.format(axis=axis))
     if isinstance(stop, int) and isinstance(extent, int):
         stop = min(stop, extent)  # Python's rule for a stop beyond the end
     size = -((-(stop - start)) // step)
@@ -127,7 +128,24 @@ def _edge(value: Any, default: Dim, extent: Dim, axis: int, span: Span) -> Dim:
     if isinstance(value, Window):
         value = value.start
     if not isinstance(value, (int, Expr)) or isinstance(value, bool):
-        refuse("slice-index", span, axis=axis, found=spell(value))
+        _no_index(value, axis, span)
     if bounds(value)[1] < 0:
-        return value + extent
+        value = value + extent
+        return max(value, 0) if isinstance(value, int) else value  # as Python takes it
     return value
+
+
+REVERSED = (
+    "take a step of 1 or more; backwards, tf.index_select(x, index, {axis}) by an index tensor "
+    "that counts down"
+)
+
+
+def _no_index(value: Any, axis: int, span: Span) -> NoReturn:
+    """Refuse what is no index, with what to write for it."""
+    fix = "write an integer"
+    if isinstance(value, (Node, tuple, list)):
+        fix = "for positions held in a tensor use tf.index_select or tf.gather"
+    elif not isinstance(value, bool) and hasattr(type(value), "__index__"):
+        fix = "write int(...) around it, which makes it a number of Python"
+    refuse("slice-index", span, axis=axis, found=spell(value), fix=fix)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -195,3 +197,49 @@ class Names:
     torch.testing.assert_close(Compiled(built)(x, y, z), torch.exp(x) + y * z)
     header = next(f for f in export(built, str(tmp_path / "out")) if f.name == "f.h")
     assert "const float *double_2, const float *work_2, const float *value" in header.read_text()
+
+
+def test_an_export_replaces_only_exports(tmp_path):
+    """``build -o .`` in the folder of the program, whose names its files may have."""
+    built = build(loaded("chain", {}), FAST)
+    library = next(f.name for f in export(built, str(tmp_path / "new")) if f.suffix == ".so")
+    export(built, str(tmp_path / "new"))
+    for name in ("chain.py", "chain.c", "chain.h", library):
+        folder = tmp_path / f"with_{name}"
+        folder.mkdir()
+        (folder / name).write_bytes(b"the author's own")
+        diag = refused("export-kept", lambda folder=folder: export(built, str(folder)))
+        assert str(folder / name) in diag.says
+        assert [(f.name, f.read_bytes()) for f in folder.iterdir()] == [(name, b"the author's own")]
+
+
+def test_a_loader_of_parameters_called_as_its_own_words(tmp_path):
+    path = tmp_path / "words.py"
+    path.write_text("""
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+X = Tensor[(8,), "f32"]
+
+
+@module(entry="os", target=CpuTarget(), topologies=(Topology("core", 2), Topology("lane", 4)))
+class Words:
+    @func
+    def os(torch: X, work: X, start: X, threads: X, answer: X) -> X:
+        with Mesh(("core",), layout=(2,), names=("c",)) as cores:
+            with Mesh(("lane",), layout=(4,), names=("l",)) as lanes:
+                a, b, c, d, e = (
+                    tf.reshard(v, (2 @ cores.c, 4 @ lanes.l), "rmem")
+                    for v in (torch, work, start, threads, answer)
+                )
+                return tf.reshard(a - b * c + d * e, (8,), "gmem")
+""")
+    export(build(load_source(str(path), None, {}), FAST), str(tmp_path / "out"))
+    script = (
+        "import torch, os as kernel\n"
+        "a, b, c, d, e = torch.randint(-9, 9, (5, 8)).float()\n"
+        "made = kernel.os_2(a, b, c, d, answer_2=e, threads=1)\n"
+        "assert torch.equal(made, a - b * c + d * e)\n"
+    ).replace("os as kernel", "importlib.util as u; s = u.spec_from_file_location('k', 'os.py'); "
+              "kernel = u.module_from_spec(s); s.loader.exec_module(kernel)")  # fmt: skip
+    subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path / "out", check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tilefoundry.build import Built
@@ -20,6 +21,11 @@ KEYWORDS = frozenset([
     "union", "unsigned", "void", "volatile", "while", "work", "threads",
 ])  # fmt: skip
 """Of C, and the entry's own parameters."""
+LOADER = frozenset([
+    "HERE", "LIBRARY", "OPTIONS", "RUN", "SOURCE", "TypeError", "RuntimeError", "_pointer",
+    "answer", "ctypes", "os", "start", "subprocess", "threads", "torch", "work",
+])  # fmt: skip
+"""What the loader in Python names itself."""
 
 
 def export(built: Built, folder: str) -> tuple[Path, ...]:
@@ -28,15 +34,37 @@ def export(built: Built, folder: str) -> tuple[Path, ...]:
     files = dict(source.readable)
     files[f"{source.name}.h"] = _header(built)
     files[f"{source.name}.py"] = _loader(built)
+    return put(folder, files, built.library, _library(built))
+
+
+MARK = "emitted by TileFoundry"
+"""In the first lines of a file that an export wrote, so that the next one may replace it."""
+
+
+def put(folder: str, files: Mapping[str, str], library: Path, name: str) -> tuple[Path, ...]:
+    """Write an export's texts, and ``library`` as ``name``; refuses to replace what is not an
+    export's own (``export-kept``): authors build into the folder of their program, too."""
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (place / name).write_text(text, encoding="utf-8")
-        shutil.copyfile(built.library, place / _library(built))
+        there = [place / n for n in files if (place / n).exists()]
+        kept = [path for path in there if not _ours(path, files[path.name])]
+        if kept or (not there and (place / name).exists()):
+            path = kept[0] if kept else place / name
+            refuse("export-kept", path=path, folder=place / "kernel")
+        for n, text in files.items():
+            (place / n).write_text(text, encoding="utf-8")
+        shutil.copyfile(library, place / name)
     except OSError as error:
-        refuse("output-unwritable", path=folder, reason=error.strerror or error)
-    return tuple(place / name for name in (*files, _library(built)))
+        reason = (error.strerror or str(error)).lower()
+        refuse("output-unwritable", path=folder, reason=reason, fix="name another folder with -o")
+    return tuple(place / n for n in (*files, name))
+
+
+def _ours(path: Path, text: str) -> bool:
+    """Whether an export wrote ``path``; headers of the runtime are ours by their name."""
+    found = path.read_bytes() if path.is_file() else b""
+    return path.name.startswith("tf_") or MARK.encode() in found[:500] or found == text.encode()
 
 
 def _library(built: Built) -> str:
@@ -66,6 +94,7 @@ def _header(built: Built) -> str:
     out = Writer()
     source = built.source
     guard = f"{source.name.upper()}_H"
+    out.note(f"How to call {source.name} from C, {MARK}.")
     out.line(f"#ifndef {guard}")
     out.line(f"#define {guard}")
     out.line()
@@ -90,11 +119,15 @@ def _header(built: Built) -> str:
 
 def _loader(built: Built) -> str:
     """A module with one function of the program's name, for torch tensors."""
-    out = Writer()
     source = built.source
+    out = Writer(names=set(LOADER))
+    function = out.name(source.name)
+    named = {a: out.name(a.name) for a in source.arguments}
     given = [a for a in source.arguments if a.role != "out"]
     made = [a for a in source.arguments if a.role == "out"]
-    out.line(f'"""Calls {_library(built)} on torch tensors; compiles it where it is missing."""')
+    out.line(f'"""Calls {_library(built)} on torch tensors; compiles it where it is missing.')
+    out.line()
+    out.line(f'It was {MARK}."""')
     out.line()
     for name in ("ctypes", "os", "subprocess"):
         out.line(f"import {name}")
@@ -125,14 +158,15 @@ def _loader(built: Built) -> str:
     out.line("    return x.data_ptr()")
     out.line()
     out.line()
-    out.line(f"def {source.name}({', '.join(a.name for a in given)}, threads=0):")
-    out.line('    """' + "; ".join(f"{a.name}: {a.dtype} {a.shape}" for a in given) + '"""')
+    out.line(f"def {function}({', '.join([*(named[a] for a in given), 'threads=0'])}):")
+    out.line('    """' + "; ".join(f"{named[a]}: {a.dtype} {a.shape}" for a in given) + '"""')
     for a in made:
-        out.line(f"    {a.name} = torch.empty({a.shape}, dtype=torch.{a.dtype.torch})")
+        out.line(f"    {named[a]} = torch.empty({a.shape}, dtype=torch.{a.dtype.torch})")
     out.line(f"    work = torch.empty({source.workspace} + 64, dtype=torch.uint8)")
     out.line("    start = -(-work.data_ptr() // 64) * 64")
     words = [
-        f"_pointer({a.name}, torch.{a.dtype.torch}, {a.shape}, {a.align})" for a in source.arguments
+        f"_pointer({name}, torch.{a.dtype.torch}, {a.shape}, {a.align})"
+        for a, name in named.items()
     ]
     out.line("    answer = RUN(")
     for word in words:
@@ -142,5 +176,5 @@ def _loader(built: Built) -> str:
     out.line("    )")
     out.line("    if answer:")
     out.line('        raise RuntimeError("cores that wait for one another got no thread each")')
-    out.line(f"    return {', '.join(a.name for a in made)}")
+    out.line(f"    return {', '.join(named[a] for a in made)}")
     return out.text()

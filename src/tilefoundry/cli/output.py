@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NoReturn
 
 from tilefoundry.diag import ACCEPTED, refuse
 
@@ -57,7 +57,15 @@ def write_whole(path: str, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(part)
-        refuse("output-unwritable", path=path, reason=(error.strerror or str(error)).lower())
+        unwritable(path, error)
+
+
+def unwritable(
+    path: object, error: OSError, fix: str = "name another file, or `-` for stdout"
+) -> NoReturn:
+    """Refuse with ``output-unwritable``."""
+    reason = (error.strerror or str(error)).lower()
+    refuse("output-unwritable", path=path, reason=reason, fix=fix)
 
 
 class Closed(io.TextIOBase):
@@ -93,7 +101,7 @@ def say(text: str = "") -> None:
         raise
     except OSError as error:
         discard_stdout()
-        refuse("output-unwritable", path="stdout", reason=(error.strerror or str(error)).lower())
+        unwritable("stdout", error, "send stdout to another place")
 
 
 def discard_stdout() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from tilefoundry.cli.help import epilog
-from tilefoundry.cli.output import emit, write_whole
+from tilefoundry.cli.output import emit, unwritable, write_whole
 from tilefoundry.cli.source import json_option, out_argument
 from tilefoundry.diag import Refusal, refuse
 
 if TYPE_CHECKING:
     from tilefoundry.targets import Architecture, Device, Fact, Target
     from tilefoundry.targets.load import Found
+
+
+HOME = "set TILEFOUNDRY_HOME to a folder that can be written"
 
 
 @click.group(
@@ -232,7 +235,7 @@ def _add_family(path: Path, replace: bool, as_json: bool) -> None:
     try:
         place, replaced = link(folder, replace)
     except OSError as error:
-        _unwritable(path, error)
+        unwritable(path, error, HOME)
     record = {
         "family": folder.name,
         "documents": [document.id for document in documents],
@@ -271,11 +274,11 @@ def _keep(id: str, text: str, replace: bool) -> tuple[Path, bool]:
     replaced = _hold_free(id, replace)
     folder = home()
     if folder.parts[0] == "~":  # a user without a home folder
-        refuse("output-unwritable", path=folder, reason="set TILEFOUNDRY_HOME, there is no home")
+        refuse("output-unwritable", path=folder, reason="there is no home folder", fix=HOME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _unwritable(folder, error)
+        unwritable(folder, error, HOME)
     path = folder / f"{id}.toml"
     write_whole(str(path), text)
     return path, replaced
@@ -370,9 +373,5 @@ def remove_command(id: str, as_json: bool) -> None:
     try:
         found.path.unlink()
     except OSError as error:
-        _unwritable(found.path, error)
+        unwritable(found.path, error, HOME)
     emit({"id": id, "path": str(found.path)}, f"removed {id}\n  file: {found.path}", as_json)
-
-
-def _unwritable(path: Path, error: OSError) -> NoReturn:
-    refuse("output-unwritable", path=path, reason=(error.strerror or str(error)).lower())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 from tilefoundry.build import Built
-from tilefoundry.diag import refuse
+from tilefoundry.build.export import MARK, put
 from tilefoundry.targets.cuda.host.compiler import SAID
 
 
@@ -17,15 +16,7 @@ def export(built: Built, folder: str) -> tuple[Path, ...]:
     source = built.source
     files = dict(source.readable)
     files[f"{source.name}.json"] = json.dumps(_described(built), indent=1) + "\n"
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (place / name).write_text(text, encoding="utf-8")
-        shutil.copyfile(built.library, place / built.library.name)
-    except OSError as error:
-        refuse("output-unwritable", path=folder, reason=error.strerror or error)
-    return tuple(place / name for name in (*files, built.library.name))
+    return put(folder, files, built.library, built.library.name)
 
 
 def _described(built: Built) -> dict[str, object]:
@@ -35,6 +26,7 @@ def _described(built: Built) -> dict[str, object]:
     asked = (built.entry.folder / SAID).read_text(encoding="utf-8").splitlines()
     asked = asked if "-cubin" in asked else ["-cubin", *asked]
     return {
+        "note": f"how to launch {source.name}, {MARK}",
         "compile": ["nvcc", *asked, next(iter(source.files))],
         "arguments": [
             {"name": a.name, "role": a.role, "dtype": a.dtype.name, "shape": a.shape}

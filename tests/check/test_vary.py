@@ -14,6 +14,7 @@ from tilefoundry.check.vary import vary
 from tilefoundry.diag import Refusal
 from tilefoundry.evaluate import evaluate
 from tilefoundry.evaluate.run import Run
+from tilefoundry.evaluate.trips import Trips
 from tilefoundry.ir.node import Loop, nodes, walk
 from tilefoundry.lang.load import load_source
 from tilefoundry.lang.parse import module_context
@@ -160,6 +161,11 @@ def test_axes(name, tmp_path):
     assert {n: found[n] for n in expected} == expected
 
 
+def units_of(lanes):
+    """The axes that are a mesh's: trips of a loop evaluated together are an axis too."""
+    return {a for a in lanes.axes if not isinstance(a, Trips)}
+
+
 def seen(loaded, inputs, monkeypatch):
     """The axes that the evaluator kept values apart on, by node."""
     axes = defaultdict(set)
@@ -167,13 +173,13 @@ def seen(loaded, inputs, monkeypatch):
 
     def node(self, stmt):
         lanes = plain_node(self, stmt)
-        axes[stmt] |= set(lanes.axes)
+        axes[stmt] |= units_of(lanes)
         return lanes
 
     def loop(self, stmt):
         plain_loop(self, stmt)
         for c in stmt.carried:
-            axes[c.result] |= set(self.values[c.result].axes)
+            axes[c.result] |= units_of(self.values[c.result])
 
     monkeypatch.setattr(Run, "node", node)
     monkeypatch.setattr(Run, "loop", loop)

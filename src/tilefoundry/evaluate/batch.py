@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tilefoundry.evaluate.stack import row
@@ -11,7 +12,7 @@ from tilefoundry.ir.types import TensorType, TupleType, Type
 from tilefoundry.ops import find
 from tilefoundry.ops._by_kind import ByKind
 from tilefoundry.ops._elementwise import Elementwise
-from tilefoundry.ops.base import Op
+from tilefoundry.ops.base import Bits, Op
 from tilefoundry.ops.signature import Operand
 
 LEADING = {"cast", "clamp", "full_like", "gelu", "rms_norm"}
@@ -20,6 +21,40 @@ ALONE = {"cache_update", "gather", "index_add", "index_copy", "index_select", "r
 """Operations that look at their values, to refuse an index out of range: unit by unit."""
 ALONE |= {"conv1d", "conv2d"}
 """torch.vmap adds a bias along the wrong axis where one stride stands for both axes."""
+
+
+LARGE = 1 << 15
+"""Elements from which torch cuts the sum of a single result into one part for each thread."""
+
+
+def bits_of(op: Op, attrs: Mapping[str, Any]) -> Bits:
+    """What the bits of an operation's results depend on."""
+    if op.name == "schedule":
+        kind, inner = attrs["meaning"]
+        if kind in ("copy", "mma"):
+            return Bits.WHOLE if kind == "mma" else Bits.ELEMENTS
+        meant = find(kind)
+        assert meant is not None
+        return bits_of(meant, inner)
+    if isinstance(op, ByKind):
+        return op.named(attrs).bits
+    return op.bits
+
+
+def arranged(value: Any) -> Any:
+    """An operand row by row in memory: torch adds in an order that depends on strides."""
+    return value.contiguous() if hasattr(value, "contiguous") else value
+
+
+def together(bits: Bits, args: Sequence[Any], held: Sequence[bool], device: str) -> bool:
+    """Trips evaluated at once have the bits of each alone."""
+    if bits is not Bits.ROWS:
+        return bits is Bits.ELEMENTS
+    if device != "cpu":
+        return False  # a device adds in an order that depends on how many sums there are
+    sizes = [prod(a.shape[1:] if h else a.shape) for a, h in zip(args, held, strict=True)
+             if hasattr(a, "shape")]  # fmt: skip
+    return max(sizes, default=0) < LARGE
 
 
 def batched(

@@ -12,11 +12,11 @@ from tilefoundry.diag import Span, refuse
 from tilefoundry.evaluate.index import values
 from tilefoundry.evaluate.lanes import ALL, Lanes, Units, join, uniform
 from tilefoundry.evaluate.owners import Book, Signs
+from tilefoundry.evaluate.trips import Trips, chains
 from tilefoundry.ir import expr as ix
 from tilefoundry.ir.expr import Dim, Expr, LoopVar, OpenDim, Sym
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
-from tilefoundry.ir.node import Node
-from tilefoundry.ir.types import TensorType
+from tilefoundry.ir.node import Block, Node
 
 if TYPE_CHECKING:
     from tilefoundry.evaluate.run import Evaluator
@@ -38,8 +38,9 @@ class _Column:
 class Frame:
     """What statements read and change while one function runs."""
 
-    def __init__(self, owner: Evaluator, dims: Mapping[Sym, int]) -> None:
+    def __init__(self, owner: Evaluator, dims: Mapping[Sym, int], body: Block) -> None:
         self.owner = owner
+        self.chains = chains(body)
         self.values: dict[Node, Lanes] = {}
         self.symbols: dict[Sym, Lanes] = {s: uniform(v) for s, v in dims.items()}
         self.active: list[Units] = []
@@ -51,9 +52,14 @@ class Frame:
         self.device = owner.device
         self._columns: dict[tuple[Expr, Units], _Column] = {}
 
-    def shared(self, type: TensorType, axes: Sequence[Axis]) -> bool:
-        """The units of ``axes`` see one copy of a value of ``type``."""
-        return all(self.owner.context.shared(type.storage, a.level) for a in axes)
+    def shared(self, node: Node, axes: Sequence[Axis]) -> bool:
+        """The units of ``axes`` see one copy of ``node``'s value; so do the trips of a loop that
+        writes through it."""
+        storage, loops = node.tensor.storage, self.chains.of.get(node, ())
+        return all(
+            a.loop in loops if isinstance(a, Trips) else self.owner.context.shared(storage, a.level)
+            for a in axes
+        )
 
     def executing(self, axes: tuple[Axis, ...], mesh: Mesh) -> Units:
         """Coordinate tuples of the units of ``mesh`` that execute here."""

@@ -11,15 +11,17 @@ import numpy as np
 from tilefoundry.check.vary import own_parts, symbols_of
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.evaluate import stack
-from tilefoundry.evaluate.batch import alone, batched
+from tilefoundry.evaluate.batch import alone, arranged, batched, bits_of, together
 from tilefoundry.evaluate.bind import concrete
 from tilefoundry.evaluate.lanes import ALL, Lanes, Rows, Units, join
 from tilefoundry.evaluate.placed import PLACES, Batch, Placed, type_bytes
+from tilefoundry.evaluate.trips import Trips
+from tilefoundry.evaluate.write import write_in_place
 from tilefoundry.ir.expr import Expr, Sym
 from tilefoundry.ir.mesh import Axis
-from tilefoundry.ir.node import CALL, CONST, ITEM, Node, Structural
+from tilefoundry.ir.node import CALL, CONST, ITEM, Block, Node, Structural
 from tilefoundry.ir.types import TensorType, TupleType
-from tilefoundry.ops.base import operands, seen, torch_dtype
+from tilefoundry.ops.base import Bits, operands, seen, torch_dtype
 from tilefoundry.targets.instructions import meaning
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ class Nodes(Placed):
     """Evaluates nodes in a frame."""
 
     def __init__(
-        self, owner: Evaluator, dims: Mapping[Sym, int], weights: Mapping[str, Any]
+        self, owner: Evaluator, dims: Mapping[Sym, int], body: Block, weights: Mapping[str, Any]
     ) -> None:
-        super().__init__(owner, dims)
+        super().__init__(owner, dims, body)
         self.weights = weights
         self._plans: dict[Node, Plan] = {}
 
@@ -58,7 +60,8 @@ class Nodes(Placed):
         axes = join(
             [*(a.axes for a in args if a is not None), self.axes_of(plan.symbols), plan.split]
         )
-        assert all(a.level in node.mesh.levels for a in axes), node  # check.vary refuses it
+        levels = node.mesh.levels  # check.vary refuses others
+        assert all(isinstance(a, Trips) or a.level in levels for a in axes), node
         units = self.executing(axes, node.mesh)
         try:
             return self._evaluate(node, plan, args, units)
@@ -86,11 +89,13 @@ class Nodes(Placed):
         if node.op.name == "insert_slice":
             dst, update = args
             assert dst is not None and update is not None
+            if units is not ALL:
+                dst = args[0] = self._per_trip(node, dst, units)
             extra = tuple(a for a in units.axes if a not in dst.axes)
             apart = join([extra, *self.uneven])
-            if (extra or dst.owner is not None) and self.shared(node.tensor, apart):
+            if (extra or dst.owner is not None) and self.shared(node, apart):
                 return self.insert(node, dst, update, units)
-            own = own_parts(node)
+            own = own_parts(node).union(a for a in extra if isinstance(a, Trips))
             if own.intersection(extra):
                 return self.insert(node, self._united(node, dst, units, own), update, units)
         if node.op.name == "slice" and args[0] is not None and args[0].owner is not None:
@@ -109,15 +114,23 @@ class Nodes(Placed):
             pieces += [(p.rows, self._many(node, args, p)) for p in _parts(batch, args)]
         return Lanes(units, stack.assemble(len(units), pieces))
 
+    def _per_trip(self, node: Node, dst: Lanes, units: Units) -> Lanes:
+        """The destination with a row per trip, of trips that each have one of their own."""
+        local = [a for a in units.axes if isinstance(a, Trips) and a not in dst.axes]
+        own = tuple(a for a in local if not self.shared(node, (a,)))
+        return self._rowed(dst, self.executing(join([dst.axes, own]), node.mesh)) if own else dst
+
     def _united(self, node: Node, dst: Lanes, units: Units, own: frozenset[Axis]) -> Lanes:
         """The destination of units that each write their part of it along the axes ``own``: one
         for all of them, and one for each unit of the other axes."""
         holders = self.executing(tuple(a for a in units.axes if a not in own), node.mesh)
-        if holders is ALL:
-            return Lanes(ALL, dst.value)
+        return Lanes(ALL, dst.value) if holders is ALL else self._rowed(dst, holders)
+
+    def _rowed(self, dst: Lanes, holders: Units) -> Lanes:
+        """A destination with a row for each of ``holders``, in memory of its own."""
         rows = stack.take(dst, holders, None, self.device)
         if dst.units is ALL:
-            rows = rows.expand(len(holders), *rows.shape)
+            rows = stack.repeated(rows, len(holders))
         return Lanes(holders, rows)
 
     def _alike(self, node: Node, plan: Plan, units: Units) -> Iterator[Batch]:
@@ -155,21 +168,30 @@ class Nodes(Placed):
             return self._call(node, given)
         assert not isinstance(node.op, Structural), node
         op: Any = node.op
-        attrs = dict(batch.attrs)
+        attrs = batch.attrs
         if op.name in PLACES:
-            attrs[PLACES[op.name]] = tuple(self.starts(node, ALL))
+            starts = tuple(self.starts(node, ALL))
+            if op.name == "insert_slice" and node.args[0] in self.chains.owned:
+                dst, update = given
+                return write_in_place(dst, update, starts)
+            attrs = {**attrs, PLACES[op.name]: starts}
         if op.name == "local":
-            attrs["parts"] = self._local(node, batch)
-        return _as_typed(node, op.evaluate(given, attrs, batch.type), batch.type, ())
+            attrs = {**attrs, "parts": self._local(node, batch)}
+        if bits_of(op, attrs) is not Bits.ELEMENTS:
+            given = [arranged(a) for a in given]
+        value = op.evaluate(given, attrs, batch.type)
+        if op.name == "slice" and node.args[0] in self.chains.owned:
+            value = value.clone()  # its memory is written in place
+        return _as_typed(node, value, batch.type, ())
 
     def _many(self, node: Node, args: list[Lanes | None], batch: Batch) -> Any:
         """The values of the batch's units."""
         held = [a is not None and a.units is not ALL for a in args]
+        if node.op is CONST:
+            return self._constant(node, batch)
         given: list[Any] = [
             None if a is None else stack.take(a, batch.units, batch.rows, self.device) for a in args
         ]
-        if node.op is CONST:
-            return self._constant(node, batch)
         if node.op is ITEM:
             return given[0][node.attrs["index"]]
         if node.op is CALL:
@@ -182,15 +204,53 @@ class Nodes(Placed):
         if op.name == "insert_slice":
             both = zip(given, held, strict=True)
             dst, update = (a if h else a.expand(len(batch), *a.shape) for a, h in both)
-            value = self.insert_own(node, dst, update, batch)
+            kept = node.args[0] in self.chains.owned and args[0] is not None
+            in_place = kept and dst is args[0].value  # type: ignore[union-attr]
+            value = self.insert_own(node, dst, update, batch, in_place)
         elif op.name == "local":
             attrs = {**batch.attrs, "parts": self._local(node, batch)}
             value = batched(op, given, held, attrs, batch.type, len(batch))
-        elif len(batch) == 1:
-            value = alone(op, given, held, batch.attrs, batch.type, 1)
         else:
-            value = batched(op, given, held, batch.attrs, batch.type, len(batch))
+            value = self._batched(op, args, given, held, batch)
         return _as_typed(node, value, batch.type, (len(batch),))
+
+    def _batched(
+        self, op: Any, args: list[Lanes | None], given: list[Any], held: list[bool], batch: Batch
+    ) -> Any:
+        """One operation for all units of a batch, its results with the bits that units which run
+        their trips in turn would get."""
+        bits = bits_of(op, batch.attrs)
+        if bits is not Bits.ELEMENTS:
+            given = [arranged(a) for a in given]
+        trips = [a for a in batch.units.axes if isinstance(a, Trips)]
+        if trips and not together(bits, given, held, self.device):
+            return self._trip_by_trip(op, args, given, trips, batch)
+        if len(batch) == 1:
+            return alone(op, given, held, batch.attrs, batch.type, 1)
+        return batched(op, given, held, batch.attrs, batch.type, len(batch))
+
+    def _trip_by_trip(
+        self, op: Any, args: list[Lanes | None], given: list[Any], trips: list[Trips], batch: Batch
+    ) -> Any:
+        """Each trip's units by themselves; what differs between trips alone is one value there."""
+        numbers = batch.of(batch.units.numbers(trips))
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        held = [a is not None and any(not isinstance(x, Trips) for x in a.axes) for a in args]
+        rowed = [a is not None and a.units is not ALL for a in args]
+        pieces: list[tuple[Rows | None, Any]] = []
+        for rows in np.split(order, cuts):
+            of = [
+                a if not r else stack.rows_of(a, rows) if h else stack.row(a, int(rows[0]))
+                for a, r, h in zip(given, rowed, held, strict=True)
+            ]
+            of = [None if a is None else arranged(a) for a in of]
+            if len(rows) == 1:
+                value = alone(op, of, held, batch.attrs, batch.type, 1)
+            else:
+                value = batched(op, of, held, batch.attrs, batch.type, len(rows))
+            pieces.append((rows, value))
+        return stack.assemble(len(batch), pieces)
 
     def _constant(self, node: Node, batch: Batch) -> Any:
         import torch
@@ -236,7 +296,7 @@ class Nodes(Placed):
         named: dict[str, Any] = dict(zip(names, args, strict=True))
         inputs = [named[p.name] for p in func.params if p.name not in func.weights]
         weights = {**self.weights, **{n: v for n, v in named.items() if n in func.weights}}
-        out = self.owner.call(func, inputs, weights)
+        out = self.owner.run(func, inputs, weights)
         return out if isinstance(node.type, TupleType) else out[0]
 
 

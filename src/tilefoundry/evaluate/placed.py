@@ -77,6 +77,8 @@ class Placed(Frame):
                 rows = self.on(batch.rows if places is None else places[batch.rows])
             rows = windows.EACH if rows is None else rows
         found = windows.read(src.value, rows, self._starts_on(node, batch), sizes, strides)
+        if node.args[0] in self.chains.owned and not any(isinstance(s, np.ndarray) for s in starts):
+            found = found.clone()  # a view of memory that is written in place
         return found.expand(count, *found.shape) if found.dim() == len(sizes) else found
 
     def _window(self, node: Node, src: Lanes, batch: Batch, starts: Any, n: int) -> Any:
@@ -87,7 +89,8 @@ class Placed(Frame):
         at = at if places is None else int(places[at])
         x = src.value if src.units is ALL else src.value[at]
         op: Any = node.op
-        return op.evaluate([x], {**batch.attrs, "starts": own}, batch.type)
+        found = op.evaluate([x], {**batch.attrs, "starts": own}, batch.type)
+        return found.clone() if node.args[0] in self.chains.owned else found
 
     def no_race(self, node: Node, src: Lanes, batch: Batch) -> None:
         """No unit may read what another unit writes without an order between them."""
@@ -113,14 +116,15 @@ class Placed(Frame):
             tiles = tiles.expand(len(units), *tiles.shape)
         signs = None if dst.owner is None else self.signs(units, node.mesh)
         writes = Writes(units.numbers() + 1, rows, self.starts(node, units), tiles, signs)
-        value, owner = unite(dst.value, writes, dst.owner, node)
+        in_place = node.args[0] in self.chains.owned
+        value, owner = unite(dst.value, writes, dst.owner, node, in_place)
         return Lanes(dst.units, value, owner)
 
-    def insert_own(self, node: Node, dst: Any, update: Any, batch: Batch) -> Any:
+    def insert_own(self, node: Node, dst: Any, update: Any, batch: Batch, in_place: bool) -> Any:
         """Every unit's own destination with its update inserted, both stacked."""
         rows = np.arange(len(batch))
         offsets = [batch.of(o) for o in self.starts(node, batch.units)]
-        return unite(dst, Writes(rows + 1, rows, offsets, update), None, node)[0]
+        return unite(dst, Writes(rows + 1, rows, offsets, update), None, node, in_place)[0]
 
 
 def type_bytes(type: TensorType) -> int:

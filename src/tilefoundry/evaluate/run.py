@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tilefoundry.check.vary import written_through
-from tilefoundry.diag import refuse
+from tilefoundry.diag import Refusal, refuse
 from tilefoundry.evaluate import stack
 from tilefoundry.evaluate.bind import bind_dims, check_input
 from tilefoundry.evaluate.frame import ANY
+from tilefoundry.evaluate.independent import Independent, Steps
 from tilefoundry.evaluate.lanes import ALL, Enumeration, Lanes, Units, join, uniform
 from tilefoundry.evaluate.liveness import last_uses
-from tilefoundry.evaluate.nodes import Nodes
+from tilefoundry.evaluate.trips import Trips
 from tilefoundry.ir.expr import Sym
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.node import Block, Carried, Loop, Node, Return, Scope, nodes
@@ -32,6 +32,10 @@ class Evaluator:
         self.device = device
         self.context = module_context(module)
         self.enumeration = Enumeration()
+        self.in_turn = False
+        """Every trip of every loop by itself, in the order of the program."""
+        self.batched = False
+        """Trips of some loop were evaluated together."""
 
     def call(
         self,
@@ -40,7 +44,30 @@ class Evaluator:
         weights: Mapping[str, Any],
         dims: Mapping[Sym, int] | None = None,
     ) -> tuple[Any, ...]:
-        """One function on whole tensors."""
+        """One function on whole tensors.
+
+        What is refused while trips are evaluated together may not be what the program comes to
+        first: then they are evaluated in turn.
+        """
+        try:
+            return self.run(func, inputs, weights, dims)
+        except Refusal:
+            if self.in_turn or not self.batched:
+                raise
+        self.in_turn = True
+        try:
+            return self.run(func, inputs, weights, dims)
+        finally:
+            self.in_turn = False
+
+    def run(
+        self,
+        func: Func,
+        inputs: list[Any],
+        weights: Mapping[str, Any],
+        dims: Mapping[Sym, int] | None = None,
+    ) -> tuple[Any, ...]:
+        """:meth:`call` where another one is running."""
         import torch
 
         named: dict[str, Any] = {}
@@ -78,15 +105,13 @@ class Evaluator:
         return func
 
 
-class Run(Nodes):
+class Run(Independent):
     """One execution of one function."""
 
     def __init__(
         self, owner: Evaluator, func: Func, dims: Mapping[Sym, int], weights: Mapping[str, Any]
     ) -> None:
-        super().__init__(owner, dims, weights)
-        self.func = func
-        self._through = written_through(func.body)
+        super().__init__(owner, func, dims, weights)
         self._last = last_uses(func)
 
     def run(self) -> tuple[Any, ...]:
@@ -118,8 +143,11 @@ class Run(Nodes):
 
     def loop(self, loop: Loop) -> None:
         """All trips; units whose trips are over keep their values."""
-        for carried in loop.carried:
-            self.values[carried.head] = self.values[carried.init]
+        for c in loop.carried:
+            init = self.values[c.init]
+            if c in self.chains.copied:
+                init = replace(init, value=stack.copied(init.value))
+            self.values[c.head] = init
         bounds = [self.index(x, loop.span) for x in (loop.start, loop.stop, loop.step)]
         axes = join(b.axes for b in bounds)
         mesh = _mesh_of(loop)
@@ -127,44 +155,61 @@ class Run(Nodes):
         start, stop, step = (_of(b, every) for b in bounds)
         assert len(every), loop
         trips = np.maximum(0, -((start - stop) // step))
-        uneven = trips.min() != trips.max()
+        units = tuple(a for a in axes if not isinstance(a, Trips))
+        run = Steps(loop, axes, units, every, start, step, trips)
+        size = self.together(run)
+        uneven = size == 1 and bool(units) and bool(trips.min() != trips.max())
         running = every
-        for j in range(int(trips.max())):
+        for j in range(0, int(trips.max()), size):
             runs = trips > j
             if runs.sum() < len(running):
                 running = self.owner.enumeration.keep(axes, every.table[runs])
             at = (start + j * step)[runs]
-            self.symbols[loop.var] = Lanes(running, at) if axes else uniform(int(at[0]))
-            if axes:
-                self.active.append(running)
+            if size > 1:
+                self._enter(run, j, size)
+            else:
+                self.symbols[loop.var] = Lanes(running, at) if axes else uniform(int(at[0]))
+                if axes:
+                    self.active.append(running)
             before = {c: self.values[c.head] for c in loop.carried}
             if uneven:
                 # units of a level that are not in step have no order between any of them
-                apart = {a.level for a in axes}
-                self.uneven.append(join([axes, tuple(a for a in mesh.axes if a.level in apart)]))
+                apart = {a.level for a in units}
+                self.uneven.append(join([units, tuple(a for a in mesh.axes if a.level in apart)]))
                 for c in loop.carried:
-                    self._own(c, before[c], axes)
+                    self._own(c, before[c], units)
             self.block(loop.body)
             if uneven:
                 self.uneven.pop()
             # a step may be another's head, so that all steps are read before a head changes
             steps = {c: self.values[c.step] for c in loop.carried}
             for c, after in steps.items():
-                in_place = c in self._through and self.shared(c.head.tensor, axes)
+                in_place = c in self.chains.through and self.shared(c.head, axes)
                 if running is not every and not in_place:
                     after = self._mix(before[c], after, running)
                 self.values[c.head] = after
-            if axes:
+            if axes or size > 1:
                 self.active.pop()
         for c in loop.carried:
             final = self.values[c.head]
             self.values[c.result] = replace(final, owner=None) if not self.active else final
 
+    def _enter(self, run: Steps, first: int, size: int) -> None:
+        """``size`` trips from the ``first`` on, as an axis of the values that they differ in."""
+        held, trip = run.rows(first, size)
+        axis = self.trips_axis(run.loop, size)
+        axes = join([run.axes, (axis,)])
+        columns = [trip if a is axis else run.every.column(a)[held] for a in axes]
+        units = self.owner.enumeration.keep(axes, np.stack(columns, axis=1))
+        at = run.start[held] + (first + trip) * run.step[held]
+        self.symbols[run.loop.var] = Lanes(units, at)
+        self.active.append(units)
+
     def _own(self, c: Carried, value: Lanes, axes: tuple[Axis, ...]) -> None:
         """Track who writes a shared destination while units' trips differ."""
         import torch
 
-        if value.owner is None and value.units is ALL and self.shared(c.head.tensor, axes):
+        if value.owner is None and value.units is ALL and self.shared(c.head, axes):
             value.owner = torch.zeros(value.value.shape, dtype=torch.int32)
 
     def _mix(self, before: Lanes, after: Lanes, running: Units) -> Lanes:

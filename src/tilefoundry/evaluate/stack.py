@@ -47,6 +47,21 @@ def _pick(value: Any, at: Any) -> Any:
     return value if at is None else as_bits(value).index_select(0, at).view(value.dtype)
 
 
+def repeated(value: Any, count: int) -> Any:
+    """A value as often as asked, each in memory of its own."""
+    return as_bits(value).expand(count, *value.shape).clone().view(value.dtype)
+
+
+def copied(value: Any) -> Any:
+    """A value in memory of its own."""
+    return [v.clone() for v in value] if isinstance(value, list) else value.clone()
+
+
+def rows_of(value: Any, at: Rows) -> Any:
+    """The rows ``at`` of a stack, or of a list of rows."""
+    return _take(value, at, "cpu") if isinstance(value, list) else _take(value, at, value.device)
+
+
 def row(value: Any, n: int) -> Any:
     """One unit's value."""
     return tuple(v[n] for v in value) if isinstance(value, tuple) else value[n]

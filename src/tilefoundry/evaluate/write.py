@@ -49,8 +49,18 @@ class Writes:
         )
 
 
-def unite(dst: Any, writes: Writes, owner: Any, node: Node) -> tuple[Any, Any]:
+def write_in_place(dst: Any, update: Any, offsets: Sequence[int]) -> Any:
+    """``dst`` with its window at ``offsets`` overwritten."""
+    dst[window(offsets, update.shape, dst.shape)] = update
+    return dst
+
+
+def unite(
+    dst: Any, writes: Writes, owner: Any, node: Node, in_place: bool = False
+) -> tuple[Any, Any]:
     """The destination after all writes, and who owns each element if it has no rows.
+
+    ``in_place``: in the memory of ``dst`` and ``owner``, which nobody else reads.
 
     Two writes may overlap only where their values are equal. ``owner`` is None unless
     units' trip counts differ; then writes of earlier steps by other units count too.
@@ -58,9 +68,9 @@ def unite(dst: Any, writes: Writes, owner: Any, node: Node) -> tuple[Any, Any]:
     """
     if isinstance(dst, list):
         parts = [(x, writes.of(n)) for n, x in enumerate(dst)]
-        return [unite(x, w, None, node)[0] if len(w) else x for x, w in parts], None
-    out = dst.clone()
-    owner = None if owner is None else owner.clone()
+        return [unite(x, w, None, node, in_place)[0] if len(w) else x for x, w in parts], None
+    out = dst if in_place else dst.clone()
+    owner = owner if owner is None or in_place else owner.clone()
     extents = dst.shape if writes.rows is None else dst.shape[1:]
     if isinstance(writes.tiles, list) or not _on_a_grid(writes):
         _in_turn(out, extents, writes, owner, node)

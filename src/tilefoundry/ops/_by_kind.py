@@ -24,14 +24,15 @@ class ByKind(Op):
         self.params = (*operands, Attr("kind", choice(*kinds)))
         self.examples = tuple(examples)
 
-    def _named(self, attrs: Mapping[str, Any]) -> Op:
+    def named(self, attrs: Mapping[str, Any]) -> Op:
+        """The operation that the attributes name."""
         found = find(attrs["kind"])
         assert found is not None
         return found
 
     def _as(self, call: Call) -> tuple[Op, Call]:
         """The operation that is meant, and the call as one of it."""
-        op = self._named(call.attrs)
+        op = self.named(call.attrs)
         attrs = {p.name: p.default for p in op.params if isinstance(p, Attr)}
         return op, replace(call, op=op.name, attrs=attrs)
 
@@ -48,7 +49,7 @@ class ByKind(Op):
         return op.partial(named)
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
-        return self._named(attrs).evaluate(args, attrs, result)
+        return self.named(attrs).evaluate(args, attrs, result)
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         op, named = self._as(call)

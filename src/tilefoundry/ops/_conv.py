@@ -11,7 +11,7 @@ from tilefoundry.ir.dtype import BF16, F16, F32, F64
 from tilefoundry.ir.expr import Dim, bounds, product
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops._movement import demand_same, exact
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.propagate import Partial, partial_scaled, refuse_partial
 from tilefoundry.ops.signature import Attr, Operand, constant, constants
 
@@ -19,6 +19,7 @@ from tilefoundry.ops.signature import Attr, Operand, constant, constants
 class Conv(Op):
     """``out[n, o, l..]`` over ``axes`` spatial axes; see the operations' own files."""
 
+    bits = Bits.WHOLE
     params = (
         Operand("input"),
         Operand("weight"),

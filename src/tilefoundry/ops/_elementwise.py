@@ -11,7 +11,7 @@ from tilefoundry.ir.dtype import BOOL, DType, promote
 from tilefoundry.ir.expr import Dim, bounds, product
 from tilefoundry.ir.shard import shape_text
 from tilefoundry.ir.types import Type
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.propagate import Partial, partial_moved, partial_scaled, partial_summed
 from tilefoundry.ops.signature import Operand
 
@@ -87,7 +87,8 @@ class Elementwise(Op):
 
     ``torch``: the function that evaluates it, a dotted name under ``torch``; ``kinds``:
     dtype kinds it computes in; ``flops`` and ``special``: operations per element;
-    ``linear``: how partial sums pass (``none``, ``sum``, ``scale``, ``moved``).
+    ``linear``: how partial sums pass (``none``, ``sum``, ``scale``, ``moved``); ``bits``: as
+    :class:`Bits`, ``WHOLE`` where torch's vector code and its scalar code differ.
     """
 
     kinds: tuple[str, ...] = ("float", "int", "uint")
@@ -106,6 +107,7 @@ class Elementwise(Op):
         special: int = 0,
         linear: str = "none",
         compares: bool = False,
+        bits: Bits = Bits.ELEMENTS,
         examples: Sequence[Any] = (),
     ) -> None:
         self.name = name
@@ -113,6 +115,7 @@ class Elementwise(Op):
         self.kinds = tuple(kinds) if kinds is not None else self.kinds
         self.flops, self.special, self.linear = flops, special, linear
         self.compares = compares
+        self.bits = bits
         self.examples = tuple(examples)
 
     def results(self, call: Call) -> tuple[Result, ...]:

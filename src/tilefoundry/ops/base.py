@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, NoReturn
 
 from tilefoundry.diag import Span, refuse
@@ -115,12 +116,26 @@ class Example:
     values: str | tuple[str, ...] = "any"
 
 
+class Bits(Enum):
+    """What the bits of an operation's results depend on, beside the numbers it is given.
+
+    ``ELEMENTS``: nothing. ``ROWS``: the order in which torch combines elements, which is that of
+    an operand's own axes, whatever axes lead them. ``WHOLE``: all that torch computes in one call
+    (blocks of a contraction; vector code, whose last elements go through scalar code).
+    """
+
+    ELEMENTS = "elements"
+    ROWS = "rows"
+    WHOLE = "whole"
+
+
 class Op:
     """Base of all operations; a subclass's single instance is its file's ``OP``."""
 
     name: str
     params: tuple[Param, ...] = ()
     examples: tuple[Example, ...] = ()
+    bits: Bits = Bits.ELEMENTS
 
     def results(self, call: Call) -> tuple[Result, ...]:
         """Shapes and dtypes; refuses operands that do not fit."""

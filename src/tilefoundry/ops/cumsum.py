@@ -13,13 +13,14 @@ from tilefoundry.ir.dtype import I64
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._axes import along, axis_of
 from tilefoundry.ops._elementwise import FLOATS, demand, over
-from tilefoundry.ops.base import Call, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Op, Result, Shape, Work, work
 from tilefoundry.ops.propagate import Partial, partial_scaled
 from tilefoundry.ops.signature import Attr, Operand, constant
 
 
 class CumSum(Op):
     name = "cumsum"
+    bits = Bits.ROWS
     params = (Operand("x"), Attr("axis", constant, -1))
     examples = (
         *over(*FLOATS, "i32", "bool"),

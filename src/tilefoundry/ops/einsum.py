@@ -17,7 +17,7 @@ from tilefoundry.ir.access import AccessRelation, domain
 from tilefoundry.ir.expr import Dim, minimum, product
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops._elementwise import tensors
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.propagate import Partial, partial_scaled
 from tilefoundry.ops.signature import Attr, Operand, dtype_or_none, text
 
@@ -64,6 +64,7 @@ def steps(ins: Sequence[str], out: str) -> Iterator[tuple[int, str, str, str]]:
 
 class Einsum(Op):
     name = "einsum"
+    bits = Bits.WHOLE
     params = (
         Attr("equation", text),
         Operand("inputs", many=True),

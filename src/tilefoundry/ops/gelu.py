@@ -12,7 +12,7 @@ from typing import Any
 from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._elementwise import FLOATS, Unary, over
-from tilefoundry.ops.base import Call, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Shape, Work, work
 from tilefoundry.ops.signature import Attr, Operand, choice
 
 
@@ -37,5 +37,6 @@ OP = Gelu(
     "gelu",
     "nn.functional.gelu",
     kinds=("float",),
+    bits=Bits.WHOLE,
     examples=over(*FLOATS) + over(*FLOATS, approximate="tanh"),
 )

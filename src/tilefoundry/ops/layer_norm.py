@@ -14,13 +14,14 @@ from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._axes import along, axis_of, statistics
 from tilefoundry.ops._elementwise import demand
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.rms_norm import demand_weight
 from tilefoundry.ops.signature import Attr, Operand, constant, number
 
 
 class LayerNorm(Op):
     name = "layer_norm"
+    bits = Bits.ROWS
     params = (
         Operand("x"),
         Operand("weight", optional=True),

@@ -15,7 +15,7 @@ from tilefoundry.ir.dtype import F32, F64, I32, DType
 from tilefoundry.ir.expr import Dim, product
 from tilefoundry.ir.types import IMMEDIATE, TensorType, Type
 from tilefoundry.ops._elementwise import broadcast
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.propagate import Partial, partial_scaled
 from tilefoundry.ops.signature import Attr, Operand, choice, dtype_or_none
 
@@ -29,6 +29,7 @@ def accumulator(dtype: DType) -> DType:
 
 class Matmul(Op):
     name = "matmul"
+    bits = Bits.WHOLE
     params = (
         Operand("lhs"),
         Operand("rhs"),

@@ -13,7 +13,7 @@ from tilefoundry.ir.dtype import BOOL, I64
 from tilefoundry.ir.expr import bounds, product
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops._axes import refuse_empty
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.propagate import Partial
 from tilefoundry.ops.signature import Attr, Operand, choice, constants, flag
 
@@ -24,6 +24,7 @@ COMBINES = {"sum": "sum", "mean": None, "max": "max", "min": "min", "abs_max": "
 
 class Reduce(Op):
     name = "reduce"
+    bits = Bits.ROWS
     params = (
         Operand("x"),
         Attr("axes", constants),

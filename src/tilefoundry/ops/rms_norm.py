@@ -14,7 +14,7 @@ from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._axes import along, statistics
 from tilefoundry.ops._elementwise import demand
-from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Example, Op, Result, Shape, Work, work
 from tilefoundry.ops.signature import Attr, Operand, number
 
 
@@ -30,6 +30,7 @@ def demand_weight(call: Call, n: int, shape: Shape) -> None:
 
 class RmsNorm(Op):
     name = "rms_norm"
+    bits = Bits.ROWS
     params = (Operand("x"), Operand("weight", optional=True), Attr("eps", number, 1e-6))
     examples = (
         *(Example((((3, 8), d), ((8,), d))) for d in ("f32", "f16", "bf16", "f64")),

@@ -13,12 +13,13 @@ from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import Type
 from tilefoundry.ops._axes import along, axis_of, statistics
 from tilefoundry.ops._elementwise import FLOATS, demand, over
-from tilefoundry.ops.base import Call, Op, Result, Shape, Work, work
+from tilefoundry.ops.base import Bits, Call, Op, Result, Shape, Work, work
 from tilefoundry.ops.signature import Attr, Operand, constant
 
 
 class Softmax(Op):
     name = "softmax"
+    bits = Bits.ROWS
     params = (Operand("x"), Attr("axis", constant, -1))
     examples = (
         *over(*FLOATS, axis=-1),
@@ -40,7 +41,10 @@ class Softmax(Op):
 
         (x,) = args
         wide = torch.float64 if x.dtype is torch.float64 else torch.float32
-        return torch.softmax(x, attrs["axis"], dtype=wide).to(x.dtype)
+        # along other axes than the last one torch's bits depend on what is computed along with them
+        last = x.movedim(attrs["axis"], -1).contiguous()
+        found = torch.softmax(last, -1, dtype=wide).to(x.dtype)
+        return found.movedim(-1, attrs["axis"]).contiguous()
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         axis = axis_of(call, call.arg(0).rank)

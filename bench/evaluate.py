@@ -1,6 +1,7 @@
-"""Times of the evaluator on the tutorial's optimal GEMM, and how far it is from float64.
+"""Times of the evaluator: the tutorial's optimal GEMM and how far it is from float64, and loops
+of many trips.
 
-    python bench/evaluate.py                   512 x 1024 x 256 on the CPU
+    python bench/evaluate.py                   512 x 1024 x 256 and the loops, on the CPU
     python bench/evaluate.py --device cuda     also 8192 x 17408 x 5120 on the device
     python bench/evaluate.py --write           also keeps the rows as JSON under bench/results/
 
@@ -8,7 +9,8 @@ One line of key=value per case; exit 1 if one is over its budget or outside its 
 ``worst`` is the largest error as a share of what the program's own arithmetic may err by:
 products of bf16 are exact in float32, a sum of K of them in any order errs by at most
 K u / (1 - K u) of the sum of their magnitudes with u = 2^-24 (Higham, Accuracy and Stability,
-4.2), and one rounding to bf16 by 2^-8 of the value.
+4.2), and one rounding to bf16 by 2^-8 of the value. Loops are held to the same bits with their
+trips in turn (``same_bits``), on as many trips as that takes a second for.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import torch
 
 from cli import REPOSITORY, machine, program
 from tilefoundry.evaluate import evaluate
+from tilefoundry.evaluate.run import Evaluator
 from tilefoundry.lang.load import load_source
 
 
@@ -60,6 +63,88 @@ class Row:
     def __str__(self) -> str:
         values = asdict(self).items()
         return " ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values)
+
+
+LOOPS = {
+    "rmsnorm_rows": """
+        for r in range(ROWS):
+            row = x[r:r + 1, :]
+            s = tf.reduce(row * row, (1,), True, "mean")
+            out = tf.insert_slice(out, row * tf.rsqrt(s + 1e-6) * w, (r, 0))""",
+    "softmax_rows_of_units": """
+        with Mesh(("core",), layout=(2,), names=("c",)) as core:
+            for r in range(core.c, ROWS, 2):
+                out = tf.insert_slice(out, tf.softmax(x[r:r + 1, :], 1), (r, 0))""",
+    "silu_rows": """
+        for r in range(ROWS):
+            out = tf.insert_slice(out, tf.silu(x[r:r + 1, :]) * w, (r, 0))""",
+    "sums_in_turn": """
+        total = x[0:1, :]
+        for r in range(1, ROWS):
+            total = total + x[r:r + 1, :] * w
+        out = tf.insert_slice(out, total, (0, 0))""",
+}
+"""Bodies of a function of x, w and out."""
+TRIPS, COLS, FEW = 24000, 768, 1000
+LOOP = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+ROWS, COLS = {rows}, {cols}
+
+
+@module(entry="f", target=CpuTarget(), topologies=(Topology("core", 2),))
+class Loop:
+    @func
+    def f(x: Tensor[(ROWS, COLS), "f32"], w: Tensor[(COLS,), "f32"]):
+        out = tf.zeros(Tensor[(ROWS, COLS), "f32"])
+{body}
+        return out
+"""
+
+
+@dataclass(frozen=True)
+class LoopRow:
+    """One loop as measured: seconds of one evaluation, and whether its bits are those in turn."""
+
+    loop: str
+    trips: int
+    cols: int
+    device: str
+    seconds: float
+    budget: float
+    same_bits: bool
+    within: bool
+
+    __str__ = Row.__str__
+
+
+def measure_loop(name: str, device: str, folder: Path) -> LoopRow:
+    """Time one evaluation of :data:`TRIPS` trips; compare those of the first :data:`FEW` rows."""
+    few, _ = evaluated(name, FEW, device, folder, in_turn=False)
+    turn, _ = evaluated(name, FEW, device, folder, in_turn=True)
+    _, seconds = evaluated(name, TRIPS, device, folder, in_turn=False)
+    same = torch.equal(few, turn)
+    budget = 20.0 if name == "sums_in_turn" else 3.0
+    within = same and seconds <= budget
+    return LoopRow(name, TRIPS, COLS, device, round(seconds, 3), budget, same, within)
+
+
+def evaluated(
+    name: str, rows: int, device: str, folder: Path, *, in_turn: bool
+) -> tuple[Any, float]:
+    """The result of a loop of :data:`LOOPS` and the seconds that it took."""
+    path = folder / f"{name}{rows}.py"
+    path.write_text(LOOP.format(rows=rows, cols=COLS, body=LOOPS[name].strip("\n")))
+    loaded = load_source(str(path), None, {})
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=draw).to(device) for shape in ((rows, COLS), (COLS,))]
+    evaluator = Evaluator(loaded.module, device)
+    evaluator.in_turn = in_turn
+    start = time.perf_counter()
+    (out,) = evaluator.call(loaded.module.funcs["f"], inputs, {})
+    float(out[0, 0])  # waits
+    return out, time.perf_counter() - start
 
 
 def cases(device: str) -> list[Case]:
@@ -109,23 +194,26 @@ def error(a: Any, b: Any, c: Any) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Times of the evaluator on a large GEMM.")
+    parser = argparse.ArgumentParser(description="Times of the evaluator.")
     parser.add_argument("--device", default="cpu", help="a torch device for the full size")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimal.py"
         path.write_text(program("50-schedule.md", "optimal.py"), encoding="utf-8")
-        rows: list[Row] = []
+        rows: list[Row | LoopRow] = []
         for case in cases(given.device):
             rows.append(measure(case, path))
+            print(rows[-1], flush=True)
+        for name in LOOPS:
+            rows.append(measure_loop(name, given.device, Path(folder)))
             print(rows[-1], flush=True)
     if given.write:
         keep(rows, given.device)
     sys.exit(0 if all(row.within for row in rows) else 1)
 
 
-def keep(rows: list[Row], device: str) -> None:
+def keep(rows: list[Row | LoopRow], device: str) -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
     ).stdout.strip()

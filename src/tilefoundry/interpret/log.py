@@ -137,14 +137,25 @@ class Kept:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self._of: dict[int, list[int]] = {}
         self._boxed = 0
         self._low: Any = None
         self._high: Any = None
 
     def without(self, gone: set[int]) -> None:
         if gone:
-            self.records = [r for n, r in enumerate(self.records) if n not in gone]
-            self._boxed = 0
+            left = [r for n, r in enumerate(self.records) if n not in gone]
+            self.records, self._of, self._boxed = [], {}, 0
+            for record in left:
+                self.append(record)
+
+    def append(self, record: Record) -> None:
+        self._of.setdefault(id(record.reach), []).append(len(self.records))
+        self.records.append(record)
+
+    def of(self, reach: Reach) -> Iterable[tuple[int, Record]]:
+        """Those with this very reach, which they keep alive, and their numbers."""
+        return ((n, self.records[n]) for n in self._of.get(id(reach), ()))
 
     def near(self, reach: Reach) -> Iterable[int]:
         """Those whose box meets that of ``reach``, by number; all where they are few."""
@@ -228,11 +239,11 @@ class Log:
         mine = self.records.setdefault((here, buffer, slot), Kept())
         if record.epoch and not record.done:
             # the same threads later: program order makes the earlier record redundant
-            mine.without({n for n, r in enumerate(mine.records)
-                          if r.reach is record.reach and r.warp == record.warp
+            mine.without({n for n, r in mine.of(record.reach)
+                          if r.warp == record.warp
                           and r.write == record.write and r.left is None and not r.done
                           and r.cta == record.cta and r.home == record.home})  # fmt: skip
-        mine.records.append(record)
+        mine.append(record)
         return [] if mixed else twins  # what lies there is of another step
 
     def _again(self, old: Record, new: Record) -> bool:

@@ -116,13 +116,16 @@ class Machine:
         """Runs to the end, a deadlock, or the limit of findings or steps."""
         self.memory.layout()
         ready: list[Warp] = list(self.warps)
+        self.schedule.every = self.warps
         blocked: list[Warp] = []
         for _ in range(self.max_steps):
             if self.moved and blocked:
                 self.moved = False
                 woken = [w for w in blocked if w.blocked is None or w.blocked()]
                 if woken:
-                    blocked = [w for w in blocked if w not in woken]
+                    for warp in woken:
+                        warp.ready = True
+                    blocked = [w for w in blocked if not w.ready]
                     ready += woken
             if not ready and not self.flying:
                 break
@@ -131,10 +134,10 @@ class Machine:
                 self.advance(pick)
                 continue
             state = pick.step()
-            if state is Warp.ENDED:
+            if state is Warp.ENDED or pick.blocked is not None:
                 ready.remove(pick)
-            elif pick.blocked is not None:
-                ready.remove(pick)
+                pick.ready = False
+            if state is not Warp.ENDED and pick.blocked is not None:
                 blocked.append(pick)
                 self.moved = True
         else:

@@ -189,9 +189,15 @@ class Held:
         self.count = size // max(classes, 1)
         self.register = np.empty(size, np.int64)
         self.register[order] = np.arange(size) % max(self.count, 1)
+        self._classes: dict[int, Any] = {}
 
     def classes(self, cta: int, threads: Any) -> Any:
         """The class of each thread; -1 for one that is no unit of the buffer's mesh."""
+        if cta not in self._classes:
+            self._classes[cta] = self._all_classes(cta, np.arange(self.units.threads))
+        return self._classes[cta][threads]
+
+    def _all_classes(self, cta: int, threads: Any) -> Any:
         out = np.zeros(len(threads), np.int64)
         outside = np.zeros(len(threads), bool)
         for axis in self.mesh.axes:

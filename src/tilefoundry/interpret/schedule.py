@@ -27,6 +27,8 @@ class Schedule:
 
     def __init__(self, policy: str, seed: int) -> None:
         assert policy in POLICIES, policy
+        self.every: list[Any] = []
+        """All warps by their number; each says whether it is ``ready``."""
         self.policy, self.seed = policy, seed
         self.random = Random(seed)
         self.eager = policy == "eager-engines"
@@ -45,8 +47,9 @@ class Schedule:
         self.turn += 1
         if works and (not warps or self.turn % 3 == 0):
             return works[0]
-        after = [w for w in warps if self.last is None or w.number > self.last]
-        pick = min(after or warps, key=lambda w: w.number)
+        first = 0 if self.last is None else self.last + 1
+        turns = (self.every[n % len(self.every)] for n in range(first, first + len(self.every)))
+        pick = next(w for w in turns if w.ready)
         self.last = pick.number
         return pick
 
@@ -61,7 +64,7 @@ class Schedule:
     def _reverse(self, warps: list[Any], works: list[Any]) -> Any:
         if works and (not warps or self.random.random() < 0.2):
             return works[-1]
-        return max(warps, key=lambda w: w.number)
+        return next(w for w in reversed(self.every) if w.ready)
 
     def _starve(self, warps: list[Any], works: list[Any]) -> Any:
         others = [w for w in warps if w.number % 7 != self.seed % 7]

@@ -57,6 +57,8 @@ class Warp:
         self.trail: list[Any] = []
         """Values of the loop variables around: tells instances of a statement apart."""
         self.blocked: Ready | None = None
+        self.ready = True
+        """It can move: it neither waits nor has ended."""
         self.waiting: tuple[Sync | Issue | None, str, Callable[[], str]] = (None, "", str)
         # registers touched since the last wgmma_fence; None: there was none yet
         self.touched: set[Buffer] | None = None

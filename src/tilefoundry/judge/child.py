@@ -16,6 +16,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -153,10 +154,12 @@ class Program(Calls, Stage):
         form: str = "",
         poisoned: bool = False,
         device: str = "",
+        within: float = inf,
     ) -> dict[str, Any]:
         """Take an HIR as the data that :meth:`load` told elsewhere; ``malformed`` if that states
         none. ``form`` as there; ``poisoned``: memory that nobody wrote is to hold poison;
-        ``device`` is what it will be evaluated on, empty for nowhere."""
+        ``device`` is what it will be evaluated on, empty for nowhere; ``within``: the seconds
+        that this process has."""
         from tilefoundry.lang.decode import NotAProgram, from_data
         from tilefoundry.lang.load import Selected
 
@@ -171,16 +174,16 @@ class Program(Calls, Stage):
             return {"malformed": f"a program without {func}"}
         self.loaded = Selected(file, module, func)
         if form:
-            self.subject = self._made(form)
+            self.subject = self._made(form, within)
         elif device:
             self.warm(device)
         return {}
 
-    def _made(self, form: str) -> Any:
+    def _made(self, form: str, within: float) -> Any:
         if form == "tir":
             from tilefoundry.judge.lowered import Interpreted
 
-            return Interpreted(self.loaded)
+            return Interpreted(self.loaded, within)
         from tilefoundry.build import build, callable_of
 
         return callable_of(build(self.loaded, model=form == "model"))

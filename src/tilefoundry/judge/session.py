@@ -81,7 +81,8 @@ class Session:
         it on a device."""
         poisoned = self.libraries is not None and child.role == "candidate"
         child.begin("read", "reading its program", program=about.program, file=about.file,
-                    func=about.func, form=form, poisoned=poisoned, device=device)  # fmt: skip
+                    func=about.func, form=form, poisoned=poisoned, device=device,
+                    within=child.seconds)  # fmt: skip
 
     def _give(self, child: Child, about: About, form: str = "") -> None:
         self._begin_giving(child, about, form)

@@ -156,13 +156,13 @@ def test_nothing_is_touched_before_the_kernel_before_has_ended(assembled):
     for name, (_, built) in assembled.items():
         parts = dict(p.split("\n", 1) for p in sass(built.library).split("Function : ")[1:])
         for launch in built.source.launches:
-            text = parts[launch.kernel]
-            assert launch.overlaps == ("ACQBULK" in text) == ("PREEXIT" in text), name
-            if launch.overlaps:
-                assert not launch.cooperative, name
+            text = parts[launch["kernel"]]
+            assert launch["overlaps"] == ("ACQBULK" in text) == ("PREEXIT" in text), name
+            if launch["overlaps"]:
+                assert not launch["cooperative"], name
                 assert not TOUCHES.search(text[: text.index("ACQBULK")]), name
                 assert text.index("ACQBULK") < text.index("PREEXIT"), name
-                waiting.add(launch.kernel)
+                waiting.add(launch["kernel"])
                 assert ".CONSTANT" not in text, name
     assert {"gemm", "attention", "gemv"} <= waiting
 

@@ -187,7 +187,7 @@ def launched(request, tmp_path, monkeypatch):
     source = emit(finalize(load_source(path(request.param), None, EVALUATE[request.param]))[0])
     library = tmp_path / "program.cubin"
     library.write_bytes(b"image")
-    built = Built(None, source, Entry("key", tmp_path, library, True))  # type: ignore[arg-type]
+    built = Built("softmax", "nvidia.h200_sxm", source, Entry("key", tmp_path, library, True), {})
     seen = []
 
     def launch(config, function, parameters, extra):

@@ -21,7 +21,7 @@ CALLS, TURNS = 12, 100
 @pytest.fixture(scope="module")
 def product():
     kernel = callable_of(build(load_source(path("gemm_skinny"), None, SIZE)))
-    assert all(x.overlaps for x in kernel.built.source.launches)
+    assert all(x["overlaps"] for x in kernel.built.source.launches)
     return kernel
 
 

@@ -1,7 +1,11 @@
-"""From verified TIR to something to call: source, compiler, cache, library."""
+"""From verified TIR to something to call: source, compiler, cache, library.
+
+``build`` answers from what is known (``known``) where all that decides the answer is the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -19,11 +23,16 @@ if TYPE_CHECKING:  # the judge asks for the cache's place alone, before anything
 
 @dataclass(frozen=True)
 class Built:
-    """A program's source and its compiled library in the cache; ``hit``: it was there."""
+    """A program's source and its compiled library in the cache; ``hit``: it was there.
 
-    program: Program
+    ``function`` is the module's and its entry's name, ``target`` the id of a Device document,
+    ``peaks`` are, by kernel, what the memory analysis says of the storages that it fills."""
+
+    function: str
+    target: str
     source: Source
     entry: Entry
+    peaks: Mapping[str, list[str]]
 
     @property
     def library(self) -> Path:
@@ -52,12 +61,21 @@ def build(loaded: Selected, options: tuple[str, ...] = (), model: bool = False) 
     that lacks them. A finding of the memory analysis, such as a tile that registers cannot
     hold, refuses the build.
     """
+    from tilefoundry.build import known
+
+    key = known.key_of(loaded, options, model)
+    found = known.find(key) if key else None
+    if found is not None:
+        return found
     from tilefoundry.lower.finalize import finalize
 
     program, findings = finalize(loaded)
     if findings:
         raise Refusal(*findings)
-    return build_program(program, options, model)
+    built = build_program(program, options, model)
+    if key and key == known.key_of(loaded, options, model):  # nothing changed meanwhile
+        known.keep(key, built)
+    return built
 
 
 def build_program(program: Program, options: tuple[str, ...] = (), model: bool = False) -> Built:
@@ -69,7 +87,13 @@ def build_program(program: Program, options: tuple[str, ...] = (), model: bool =
         source = replace(source, flags=("-march=native", MODEL))
     if options:
         source = replace(source, flags=(*source.flags, *options))
-    return Built(program, source, host(source.family, "compiler").compiled(source))
+    entry = host(source.family, "compiler").compiled(source)
+    target = next(iter(program.kernels.values())).target
+    peaks = {
+        name: [note for note in kernel.notes if note.startswith("peak ")]
+        for name, kernel in program.kernels.items()
+    }
+    return Built(f"{program.name}.{program.entry}", target.id, source, entry, peaks)
 
 
 def host(family: str, part: str) -> ModuleType:

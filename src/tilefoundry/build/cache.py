@@ -20,7 +20,7 @@ from pathlib import Path
 from tilefoundry.diag import refuse
 
 STALE_SECONDS = 3600
-"""Age from which a folder that nobody renamed is what a killed process left."""
+"""Age from which what nobody renamed is what a killed process left."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,31 @@ def key_of(parts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def places() -> tuple[Path, ...]:
+    """Where entries may be: the cache, and the one that is only read, if there is another."""
+    return tuple(dict.fromkeys((root(), Path(os.environ.get(READ_ONLY) or root()))))
+
+
+def find(key: str, library: str) -> Entry | None:
+    """The entry of ``key`` if there is one that this user may read."""
+    for folder in (place / "build" / key for place in places()):
+        if _readable(folder / library):
+            return Entry(key, folder, folder / library, True)
+    return None
+
+
 def entry(key: str, library: str, make: Callable[[Path], None]) -> Entry:
     """The entry of ``key``; ``make`` fills a folder with ``library`` where there is none."""
+    found = find(key, library)
+    if found is not None:
+        return found
     folder = root() / "build" / key
-    for known in (folder, Path(os.environ.get(READ_ONLY, root())) / "build" / key):
-        if _readable(known / library):
-            return Entry(key, known, known / library, True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.with_suffix(".lock")):
             if (folder / library).is_file():  # another process made it meanwhile
                 return Entry(key, folder, folder / library, True)
-            _sweep(folder.parent)
+            sweep(folder.parent)
             aside = folder.with_suffix(f".{secrets.token_hex(8)}.part")
             aside.mkdir()  # as others may read it as the user's mask allows: a jailed child is one
             try:
@@ -111,9 +124,14 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
+    """Removes what killed processes left of entries that they made."""
     now = time.time()
     for part in folder.glob("*.part"):
         with contextlib.suppress(OSError):
-            if now - part.stat().st_mtime > STALE_SECONDS:
+            if now - part.stat().st_mtime <= STALE_SECONDS:
+                continue
+            if part.is_dir():
                 shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink()

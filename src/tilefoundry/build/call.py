@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from tilefoundry.build import MODEL, Built, host
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
+from tilefoundry.targets import load_target
 
 WORK_ALIGN = 64
 NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32",
@@ -102,8 +103,7 @@ class Compiled:
 
 def _loaded(built: Built, arguments: int) -> Any:
     """The library's entry; refuses a machine that cannot execute it."""
-    program = built.program
-    target = next(iter(program.kernels.values())).target
+    target = load_target(built.target)
     lacks = host(target.family, "machine").missing(target.capabilities)
     if lacks and MODEL not in built.source.flags:
         refuse("build-machine", None, target=target.id, lacks=" ".join(lacks))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilefoundry.build.cache import Entry, entry, key_of
 from tilefoundry.diag import refuse
-from tilefoundry.emit import Source
+from tilefoundry.emit.source import Source
 
 CANDIDATES = ("cc", "gcc", "clang")
 OPTIONS = (
@@ -41,6 +41,26 @@ def compiler() -> tuple[str, str]:
     return path, (done.stdout.splitlines() or ["unknown version"])[0]
 
 
+READS = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+         "CCC_OVERRIDE_OPTIONS", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET")  # fmt: skip
+"""Variables that C compilers take options or places from."""
+
+
+def stated(path: str, version: str, variables: tuple[str, ...]) -> tuple[str, ...]:
+    """A compiler in a key: its file, its version, what it reads of the environment."""
+    try:
+        state = os.stat(path)
+        file = f"{state.st_size} {state.st_mtime_ns}"
+    except OSError:  # a library that the system's loader finds by its name
+        file = ""
+    return path, version, file, *(f"{v}={os.environ[v]}" for v in variables if v in os.environ)
+
+
+def identity() -> tuple[str, ...]:
+    """All of this machine that may decide what a source is compiled to."""
+    return *stated(*compiler(), READS), platform.machine(), processor()
+
+
 def command(source: Source, file: str, library: str) -> list[str]:
     """The compiler's command line, without its path."""
     return [*OPTIONS, *source.flags, "-o", library, file, *LIBRARIES]
@@ -52,7 +72,7 @@ def compiled(source: Source) -> Entry:
     file, library = next(iter(source.files)), f"{source.name}.so"
     native = [processor()] if "-march=native" in source.flags else []
     said = command(source, file, library)
-    parts = [path, version, platform.machine(), *native, *said]
+    parts = [*stated(path, version, READS), platform.machine(), *native, *said]
     for name, text in source.files.items():
         parts += [name, text]
 

@@ -70,12 +70,10 @@ def command(
 
 
 def _record(built: Built, compiler: str, seconds: float, model: bool) -> dict[str, Any]:
-    program = built.program
-    target = next(iter(program.kernels.values())).target
     file = next(iter(built.source.files))
     return {
-        "function": f"{program.name}.{program.entry}",
-        "target": target.id,
+        "function": built.function,
+        "target": built.target,
         "cache": "hit" if built.hit else "miss",
         "model": model,
         "seconds": round(seconds, 3),
@@ -89,15 +87,10 @@ def _record(built: Built, compiler: str, seconds: float, model: bool) -> dict[st
             for a in built.source.arguments
         ],
         "kernels": [
-            {**facts, "peaks": _peaks(program.kernels[str(facts["kernel"])].notes)}
+            {**facts, "peaks": built.peaks[str(facts["kernel"])]}
             for facts in built.kernels
         ],
     }
-
-
-def _peaks(notes: tuple[str, ...]) -> list[str]:
-    """The storages that a kernel fills, as the memory analysis counts them."""
-    return [note for note in notes if note.startswith("peak ")]
 
 
 def _text(record: dict[str, Any]) -> str:

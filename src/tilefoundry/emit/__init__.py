@@ -6,10 +6,14 @@ program, every other file declares in ``EMITTERS`` how its instructions are writ
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Source
 from tilefoundry.targets.folder import find_folder
-from tilefoundry.tir.program import Program
+
+if TYPE_CHECKING:  # what is built already has a source without any TIR
+    from tilefoundry.tir.program import Program
 
 
 def emit(program: Program) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tilefoundry.ir.dtype import DType
 
@@ -44,5 +45,6 @@ class Source:
     workspace: int
     flags: tuple[str, ...]
     kernels: tuple[dict[str, object], ...] = ()
-    launches: tuple[object, ...] = ()
-    """For families whose kernels the loader launches: each launch, in the family's words."""
+    launches: tuple[dict[str, Any], ...] = ()
+    """For families whose kernels the loader launches: each launch, in the family's words, as
+    numbers, strings, lists and dicts."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Argument
+from tilefoundry.lang.source import lines_of
 from tilefoundry.targets.contract.copy import CopyInstr
 from tilefoundry.targets.contract.registry import contract_at
 from tilefoundry.tir.program import Buffer, Issue, Program, View, walk
 
 
-def authors(program: Program) -> dict[str, list[str]]:
+def authors(program: Program) -> dict[str, tuple[str, ...]]:
     """The lines of the author's files, for comments."""
     files = {s.file for k in program.kernels.values() if (s := k.span) is not None}
-    return {
-        f: Path(f).read_text(encoding="utf-8", errors="replace").splitlines()
-        for f in files if Path(f).is_file()
-    }  # fmt: skip
+    return {file: lines_of(file) for file in files}
 
 
 def values_of(program: Program) -> dict[str, Buffer]:

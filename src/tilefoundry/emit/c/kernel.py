@@ -73,7 +73,7 @@ class Kernel(Statements):
     """The C function ``<name>_core`` that one core executes."""
 
     def __init__(
-        self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]],
+        self, func: PrimFunc, out: Writer, sources: Mapping[str, tuple[str, ...]],
         writer: Callable[[Issue], Emitter], files: Sequence[RegisterFile] = (),
         settling: Sequence[str] = (),
     ) -> None:  # fmt: skip
@@ -246,7 +246,7 @@ class Kernel(Statements):
     def issue(self, stmt: Issue, mesh: Mesh) -> None:
         write = self.writer(stmt)
         if stmt.span is not None:
-            text = self.sources.get(stmt.span.file, [])
+            text = self.sources.get(stmt.span.file, ())
             said = text[stmt.span.line - 1].strip() if stmt.span.line <= len(text) else ""
             self.out.note(f"{stmt.span}: {said}" if said else str(stmt.span))
         write(self, stmt, mesh)

@@ -84,10 +84,20 @@ def known_beside(path: str) -> tuple[Contract, ...]:
     return (*_beside(path), *ours, *_generic())
 
 
+def added_folder(path: str) -> Folder | None:
+    """The folder of a family that is not ours in which ``T.path`` is looked for; None for ours."""
+    return None if _shipped(path) else _folder_beside(path)
+
+
 def _beside(path: str) -> tuple[Contract, ...]:
+    folder = _folder_beside(path)
+    return own_contracts(folder) if folder else ()
+
+
+def _folder_beside(path: str) -> Folder | None:
     # another's paths begin with its name, so that only its folder is read
     folder = find_folder(path.partition(".")[0])
-    return own_contracts(folder) if folder and folder.place != "shipped" else ()
+    return folder if folder and folder.place != "shipped" else None
 
 
 def contracts(target: Target) -> tuple[Contract, ...]:

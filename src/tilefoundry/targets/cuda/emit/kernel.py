@@ -50,7 +50,7 @@ take the places of operands, which the estimate counts beside each other."""
 class Kernel(Places, Statements):
     """The function ``<name>``: one thread's program."""
 
-    def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, list[str]]) -> None:
+    def __init__(self, func: PrimFunc, out: Writer, sources: Mapping[str, tuple[str, ...]]) -> None:
         self.func = func
         self.out = out
         self.sources = sources
@@ -435,7 +435,7 @@ class Kernel(Places, Statements):
                           "write the loop as `for n in (0, 1)`, or cut by constants")  # fmt: skip
         write = emitter_of(self.func.target, stmt)
         if stmt.span is not None:
-            text = self.sources.get(stmt.span.file, [])
+            text = self.sources.get(stmt.span.file, ())
             said = text[stmt.span.line - 1].strip() if stmt.span.line <= len(text) else ""
             if said:
                 self.out.line(f"// {said}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 Where = tuple[str, int]
 """``("argument", n)``: the program's n-th tensor; ``("work", byte)``: a place in the
@@ -21,6 +23,15 @@ class MapPlan:
     box: tuple[int, ...]
     swizzle: int
 
+    def row(self) -> dict[str, Any]:
+        return {k: [*v] if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> MapPlan:
+        kind, at = row["where"]
+        dims, strides, box = (tuple(row[name]) for name in ("dims", "strides", "box"))
+        return cls((kind, at), row["dtype"], dims, strides, box, row["swizzle"])
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
@@ -38,3 +49,13 @@ class LaunchPlan:
     overlaps: bool
     pointers: tuple[Where, ...]
     maps: tuple[MapPlan, ...]
+
+    def row(self) -> dict[str, Any]:
+        """The launch as plain data, which :meth:`of` reads."""
+        pointers = [[*where] for where in self.pointers]
+        return {**asdict(self), "pointers": pointers, "maps": [m.row() for m in self.maps]}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> LaunchPlan:
+        pointers = tuple((kind, at) for kind, at in row["pointers"])
+        return cls(**{**row, "pointers": pointers, "maps": tuple(map(MapPlan.of, row["maps"]))})

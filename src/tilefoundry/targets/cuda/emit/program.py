@@ -51,7 +51,7 @@ def emit_program(program: Program) -> Source:
         total,
         (),
         tuple(_facts(k) for k in kernels.values()),
-        tuple(_launch(program, x, kernels[x.kernel], places) for x in program.launches),
+        tuple(_launch(program, x, kernels[x.kernel], places).row() for x in program.launches),
     )
 
 

@@ -65,7 +65,7 @@ class Compiled:
         self._place = [self._order.index(a) for a in arguments]
         """Where each argument of the program stands in a call."""
         self._types = [getattr(torch, str(a.dtype.torch)) for a in self._order]
-        self._plans: tuple[LaunchPlan, ...] = built.source.launches  # type: ignore[assignment]
+        self._plans = tuple(map(LaunchPlan.of, built.source.launches))
         self._image = built.library.read_bytes()
         self._functions: dict[int, Any] = {}
         """Arrays of the launches' functions by device."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tilefoundry.build.cache import Entry, entry, key_of
+from tilefoundry.build.compiler import READS as C_READS
+from tilefoundry.build.compiler import stated
 from tilefoundry.diag import refuse
 from tilefoundry.emit.source import Source
 
@@ -26,6 +28,8 @@ OPTIONS = (
 NVCC = ("-cubin", "-lineinfo", "-O3", "-Xptxas", "-v", "-diag-suppress", "177")
 RTC = ("--ptxas-options=-v",)
 """No table of lines: NVRTC writes the time of day into it."""
+READS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPLUS_INCLUDE_PATH", *C_READS)
+"""Variables that nvcc, and the C++ compiler that it asks, take options or places from."""
 SECONDS = 600
 LOG, SAID = "compiler.log", "compiler.options"
 """What the compiler said, and what it was asked, a word a line."""
@@ -68,6 +72,11 @@ def _rtc_places() -> list[str]:
     return [p for p in found if "builtins" not in p]
 
 
+def identity() -> tuple[str, ...]:
+    """All of this machine that may decide what a source is compiled to."""
+    return stated(*compiler(), READS)
+
+
 def compiled(source: Source) -> Entry:
     """The cubin of ``source``, from the cache or compiled now."""
     path, version = compiler()
@@ -76,7 +85,7 @@ def compiled(source: Source) -> Entry:
     file, cubin = next(iter(source.files)), f"{source.name}.cubin"
     rtc = "nvrtc" in os.path.basename(path)
     said = [*OPTIONS, *(RTC if rtc else NVCC), *source.flags]
-    parts = [path, version, *said]
+    parts = [*identity(), *said]
     for name, text in source.files.items():
         parts += [name, text]
 

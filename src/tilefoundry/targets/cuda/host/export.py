@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from tilefoundry.build import Built
@@ -33,5 +32,5 @@ def _described(built: Built) -> dict[str, object]:
             for a in source.arguments
         ],
         "workspace": source.workspace,
-        "launches": [asdict(x) for x in source.launches],  # type: ignore[call-overload]
+        "launches": source.launches,
     }

@@ -30,7 +30,7 @@ from tilefoundry.ir.dtype import BF16, DTYPES
 from tilefoundry.ir.expr import evaluate, symbols
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.tir.program import Buffer, For, Sync, When, walk, whole, window
-from tilefoundry.tir.rewrite import rebuild
+from tilefoundry.tir.rewrite import mapped, rebuild
 
 sys.path += [str(Path(__file__).parents[1] / part) for part in ("verify", "tir")]
 from faults import swap
@@ -161,11 +161,20 @@ return out
 @pytest.mark.parametrize("axis", ["cta.c", "t.warp"])
 def test_trap_2_units_that_meet_unequally_often(tmp_path, axis):
     """Steps 0, 2, 4 against 1, 3: the third sum is never complete."""
+    even = program(tmp_path, X, MET.format(bounds="0, 5", axis=axis), thread=64, cta=2)
+    func = kernel(right(even))
+    (mesh,) = {mesh for stmt, mesh in walk(func.body) if isinstance(stmt, For)}
+    binding, name = axis.split(".")
+    start = mesh.coordinate(name, binding)
+
+    def uneven(stmt):
+        return (replace(stmt, start=start, step=2) if isinstance(stmt, For) else stmt,)
+
+    wrong = replace(func, body=mapped(func.body, uneven))
+    both(wrong, {"sync-deadlock"}, {"deadlock"})
     body = MET.format(bounds=f"{axis}, 5, 2", axis=axis)
     loaded = program(tmp_path, X, body, thread=64, cta=2)
-    both(lowered(loaded), {"sync-deadlock"}, {"deadlock"})
-    assert refused(finalize, loaded)[0] == "tir-unverified"
-    right(program(tmp_path, X, MET.format(bounds="0, 5", axis=axis), thread=64, cta=2))
+    assert refused(finalize, loaded)[0] == "sync-loop-uneven"
 
 
 @pytest.mark.parametrize(("ctas", "fits"), [(264, True), (265, False)])

@@ -147,7 +147,7 @@ def execute(warp: Warp, stmt: Issue, lanes: int, mesh: Mesh) -> Steps:
             says = f"{stmt.instr}: some results have no term in {warp.who(lanes)}"
             warp.report("not-held", says, stmt, "a scope to combine over")
     else:
-        key, need = group_of(warp, mesh, scope)
+        key, need = group_of(warp, mesh, scope, stmt.attrs["over"])
         meeting = warp.machine.meeting((stmt, *key), need)
         mine = meeting.round
         warp.known.sync(lanes)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilefoundry.interpret.barrier import MBarrier
 from tilefoundry.interpret.clock import members
-from tilefoundry.ir.mesh import Mesh
+from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.tir.program import Sync
 
 if TYPE_CHECKING:
@@ -172,8 +172,11 @@ def barrier(warp: Warp, stmt: Sync, lanes: int, mesh: Mesh) -> Steps:
     warp.known.acquire(lanes, meeting.clocks[mine])
 
 
-def group_of(warp: Warp, mesh: Mesh, scope: str) -> tuple[Any, int]:
-    """(key, number of warps) of those that meet in a scope."""
+def group_of(
+    warp: Warp, mesh: Mesh, scope: str, over: Sequence[Axis] | None = None
+) -> tuple[Any, int]:
+    """(key, number of warps) of those that meet in a scope; of the grid only the CTAs along
+    ``over``, where that is given."""
     units = warp.machine.units
     if scope == "warp":
         return (warp.cta, warp.index), 1
@@ -186,6 +189,8 @@ def group_of(warp: Warp, mesh: Mesh, scope: str) -> tuple[Any, int]:
             if "cluster" in units.outer
             and [int(units.at[x][cta]) for x in units.outer if x != "cta"] == mine
         ] or [warp.cta]  # fmt: skip
+    elif over is not None:
+        ctas = sorted(units.along(warp.cta, [a for a in over if a.level != units.level]))
     else:
         ctas = list(range(units.ctas))
     return (scope, ctas[0]), sum(bool(x) for cta in ctas for x in units.lanes(mesh, cta))

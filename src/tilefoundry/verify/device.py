@@ -15,6 +15,7 @@ from tilefoundry.tir.program import Buffer, Issue, View
 from tilefoundry.verify.finding import Findings, Place
 from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, inner_levels
+from tilefoundry.verify.rounds import Epoch, Rounds
 from tilefoundry.verify.tiling import tiles, together
 from tilefoundry.verify.touch import Box, meet, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
@@ -23,7 +24,7 @@ from tilefoundry.verify.windows import WINDOWS, Written, windows_of
 
 def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
     """Judge every view of the kernel."""
-    placed = list(placed_in(layout, layout.func.body, (), [0]))
+    placed = list(placed_in(layout))
     walker = Walker(layout, compiler)
     touched: dict[Buffer, list[tuple[Placed, View, bool]]] = {}
     for item in placed:
@@ -70,7 +71,7 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
             findings.note(f'undecided buffer={buffer.name} property="elements {aim}"')
             return
         windows += more
-    _apart(windows, findings)
+    _apart(windows, walker.rounds, findings)
     if out:
         _whole(buffer, windows, findings)
 
@@ -146,19 +147,19 @@ def _linear(x: Dim, sym: Sym) -> bool:
 # ---- windows
 
 
-def _apart(held: list[Written], findings: Findings) -> None:
-    """No two owners touch the same element in one epoch if one of them writes."""
+def _apart(held: list[Written], rounds: Rounds, findings: Findings) -> None:
+    """No two owners touch the same element without a meeting between if one of them writes."""
     if not any(w.write for w in held):
         return
     if _tiles(held):
         return
     size = [max(w.box[d][1] - w.box[d][0] + 1 for w in held) for d in range(len(held[0].box))]
-    cells: dict[tuple[int, ...], dict[tuple[Owner, bool, Box], Written]] = {}
+    cells: dict[tuple[int, ...], dict[tuple[Owner, bool, Box, Epoch], Written]] = {}
     for item in held:
-        for cell in _cells(item.box, size, item.epoch):
+        for cell in _cells(item.box, size, tuple(item.epoch[n] for n in rounds.whole)):
             here = cells.setdefault(cell, {})
             for other in here.values():
-                if _clash(other, item):
+                if _clash(other, item, rounds):
                     both = other.write and item.write
                     findings.add(
                         "device-overlap", other.site.place, item.site.place,
@@ -168,7 +169,7 @@ def _apart(held: list[Written], findings: Findings) -> None:
                         + ", or put a grid barrier between",
                     )  # fmt: skip
                     return
-            here[item.owner, item.write, item.box] = item
+            here[item.owner, item.write, item.box, item.epoch] = item
 
 
 def _tiles(held: list[Written]) -> bool:
@@ -184,19 +185,21 @@ def _tiles(held: list[Written]) -> bool:
     )
 
 
-def _clash(a: Written, b: Written) -> bool:
+def _clash(a: Written, b: Written, rounds: Rounds) -> bool:
     if a.owner == b.owner or not (a.write or b.write) or not meet(a.box, b.box):
+        return False
+    if rounds.ordered((a.owner[0], a.epoch), (b.owner[0], b.epoch)):
         return False
     # within one block the accesses of different statements are judged by the clocks
     return a.owner[0] != b.owner[0] or a.site is b.site
 
 
-def _cells(box: Box, size: list[int], epoch: int) -> Iterator[tuple[int, ...]]:
+def _cells(box: Box, size: list[int], epoch: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     spans = [range(lo // s, hi // s + 1) for (lo, hi), s in zip(box, size, strict=True)]
     if all(len(s) == 1 for s in spans):
-        yield (epoch, *(s.start for s in spans))
+        yield (*epoch, *(s.start for s in spans))
         return
-    stack: list[tuple[int, ...]] = [(epoch,)]
+    stack: list[tuple[int, ...]] = [epoch]
     for span in spans:
         stack = [(*head, x) for head in stack for x in span]
     yield from stack

@@ -8,7 +8,7 @@ from tilefoundry.ir.expr import Dim, Expr, Sym, evaluate, symbols
 from tilefoundry.ir.mesh import Coord, Mesh
 from tilefoundry.tir.program import MEETINGS, For, Issue, Stmt, Sync, When, With
 from tilefoundry.verify.finding import Findings
-from tilefoundry.verify.roles import UNIT, Layout, coordinate
+from tilefoundry.verify.roles import UNIT, Layout, coordinate, inner_levels
 
 LEVELS = ("cluster", "grid")
 Frames = tuple[For | When, ...]
@@ -34,13 +34,12 @@ def check(layout: Layout, findings: Findings) -> None:
         if not any(_of_block(x) for frame in frames for x in _bounds(frame)):
             continue
         place = layout.sites[stmt].place
-        counts: dict[int, set[int]] = {}
+        counts: dict[tuple[int, ...], set[int]] = {}
         left = [MOST]
         try:
             for block in layout.blocks:
                 if layout.inside(mesh, block):
-                    # blocks of one cluster meet, or all of the grid
-                    group = block.get("cluster", 0) if _level(stmt) == "cluster" else 0
+                    group = _group(layout, stmt, mesh, block)
                     counts.setdefault(group, set()).add(_count(frames, block, {}, left))
         except _TooLong:
             findings.add("sync-undecided", place, None, "too many steps to count for each block",
@@ -81,6 +80,17 @@ def _level(stmt: Stmt) -> str:
         return "cluster" if stmt.kind in MEETINGS else stmt.kind
     grid = isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
     return "grid" if grid else ""
+
+
+def _group(layout: Layout, stmt: Stmt, mesh: Mesh, block: Mapping[str, int]) -> tuple[int, ...]:
+    """Blocks of one group meet: of one cluster, along the axes of a reduction, or all; cores meet
+    in one barrier."""
+    if _level(stmt) == "cluster":
+        return (block.get("cluster", 0),)
+    if isinstance(stmt, Sync) or inner_levels(layout.func)[-1] != UNIT:
+        return ()
+    apart = [a for a in mesh.axes if a.level != UNIT and a not in stmt.attrs["over"]]  # type: ignore[union-attr]
+    return tuple(coordinate(a, block.get(a.level, a.offset)) for a in apart)
 
 
 def _meetings(

@@ -226,7 +226,7 @@ def _group(stmt: Stmt) -> int:
     if effects(stmt).completion == "wgmma":
         return WARPGROUP
     whole = stmt.instr == TILED or effects(stmt).exchanges
-    return WARP if whole or stmt.attrs.get("scope") == "warp" else 1
+    return WARP if whole or stmt.attrs.get("scope") in ("warp", "cta", "grid") else 1
 
 
 def registers(layout: Layout, findings: Findings) -> None:

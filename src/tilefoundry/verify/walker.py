@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, symbols
 from tilefoundry.ir.mesh import Axis, Coord
-from tilefoundry.tir.program import For, Issue, Stmt, Sync, When, With
+from tilefoundry.tir.program import For, Issue, Stmt, When, With
 from tilefoundry.verify.numbers import Compiler, Env, Fn
 from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate
+from tilefoundry.verify.rounds import Epoch, Rounds, plus
 
 Owner: TypeAlias = tuple[int, tuple[int, ...]]
 
@@ -21,33 +22,27 @@ class Placed:
 
     site: Site
     around: tuple[Stmt, ...]
-    epoch: int
-    """Grid barriers before it; each round of a loop around it adds those inside the loop."""
+    epoch: Epoch
+    """Meetings before it; each round of a loop around it adds those inside the loop."""
 
 
-def placed_in(layout: Layout, body: tuple[Stmt, ...], around: tuple[Stmt, ...],
-            grids: list[int]) -> Iterator[Placed]:  # fmt: skip
-    for stmt in body:
-        if isinstance(stmt, (With, For, When)):
-            yield from placed_in(layout, stmt.body, (*around, stmt), grids)
-        elif isinstance(stmt, Issue):
-            yield Placed(layout.sites[stmt], around, grids[0])
-        grids[0] += _meets(stmt)
+def placed_in(layout: Layout) -> Iterator[Placed]:
+    """The issues of a kernel, in program order."""
+    rounds = Rounds(layout)
 
+    def walk(
+        body: tuple[Stmt, ...], around: tuple[Stmt, ...], before: Epoch, counted: bool
+    ) -> Iterator[Placed]:
+        for stmt in body:
+            if isinstance(stmt, (With, For, When)):
+                inside = counted and rounds.counted(stmt)
+                yield from walk(stmt.body, (*around, stmt), before, inside)
+            elif isinstance(stmt, Issue):
+                yield Placed(layout.sites[stmt], around, before)
+            if counted:
+                before = plus(before, rounds.of((stmt,)))
 
-def _meets(stmt: Stmt) -> bool:
-    """All blocks meet in it."""
-    if isinstance(stmt, Sync):
-        return stmt.kind == "grid"
-    return isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid"
-
-
-def _grids(body: tuple[Stmt, ...]) -> int:
-    return sum(
-        _grids(s.body) if isinstance(s, (With, For, When))
-        else _meets(s)
-        for s in body
-    )  # fmt: skip
+    yield from walk(layout.func.body, (), rounds.none, True)
 
 
 class Walker:
@@ -55,6 +50,7 @@ class Walker:
 
     def __init__(self, layout: Layout, compiler: Compiler) -> None:
         self.layout, self.compiler = layout, compiler
+        self.rounds = Rounds(layout)
         self.coords = sorted(layout.coords, key=lambda c: c.key)
         for c in self.coords:
             compiler.at(c)
@@ -73,7 +69,7 @@ class Walker:
             self._blocks[axes] = everyone
         return self._blocks[axes]
 
-    def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, int]]:
+    def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, Epoch]]:
         """(owner, environment, epoch) of every execution that may give new values."""
         frames = self._frames(item, needed)
         env: Env = [0] * (len(self.compiler.place) + 1)
@@ -104,16 +100,18 @@ class Walker:
     def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> list[Frame]:
         wanted = {s for x in needed for s in symbols_of(x)}
         chosen: list[Frame] = []
-        for stmt in reversed(item.around):
+        uncounted = [n for n, s in enumerate(item.around) if not self.rounds.counted(s)]  # type: ignore[arg-type]
+        inner = min(uncounted, default=len(item.around))
+        for n, stmt in reversed([*enumerate(item.around)]):
             if isinstance(stmt, When):
                 wanted |= symbols_of(stmt.test)
-                chosen.append(Frame(None, (self.compiler.fn(stmt.test),), True, 0))
+                chosen.append(Frame(None, (self.compiler.fn(stmt.test),), True, self.rounds.none))
             elif isinstance(stmt, For):
                 wanted |= symbols_of(stmt.start) | symbols_of(stmt.stop)
                 fns = self.compiler.fns((stmt.start, stmt.stop, stmt.step))
-                grids = _grids(stmt.body)
-                moves = stmt.var in wanted or grids > 0
-                chosen.append(Frame(self.compiler.at(stmt.var), fns, moves, grids))
+                each = self.rounds.of(stmt.body) if n < inner else self.rounds.none
+                moves = stmt.var in wanted or any(each)
+                chosen.append(Frame(self.compiler.at(stmt.var), fns, moves, each))
         return chosen[::-1]
 
 
@@ -124,10 +122,11 @@ class Frame:
     place: int | None
     fns: tuple[Fn, ...]
     moves: bool
-    grids: int
+    each: Epoch
+    """Meetings of one round."""
 
 
-def _loops(frames: list[Frame], at: int, env: Env, epoch: int) -> Iterator[int]:
+def _loops(frames: list[Frame], at: int, env: Env, epoch: Epoch) -> Iterator[Epoch]:
     if at == len(frames):
         yield epoch
         return
@@ -141,10 +140,11 @@ def _loops(frames: list[Frame], at: int, env: Env, epoch: int) -> Iterator[int]:
     last = at + 1 == len(frames)
     for number, value in enumerate(values if frame.moves else values[:1]):
         env[frame.place] = value
+        now = plus(epoch, frame.each, number)
         if last:
-            yield epoch + number * frame.grids
+            yield now
         else:
-            yield from _loops(frames, at + 1, env, epoch + number * frame.grids)
+            yield from _loops(frames, at + 1, env, now)
 
 
 def symbols_of(x: Dim) -> frozenset[Sym]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tilefoundry.ir.expr import Dim
 from tilefoundry.tir.program import View
 from tilefoundry.verify.roles import Layout, Site, coordinate, inner_levels, window_axes
+from tilefoundry.verify.rounds import Epoch
 from tilefoundry.verify.tiling import Part, box_of, held_parts
 from tilefoundry.verify.touch import Box, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker
@@ -24,7 +25,7 @@ PARTS = 256
 class Written(NamedTuple):
     box: Box
     owner: Owner
-    epoch: int
+    epoch: Epoch
     write: bool
     site: Site
 
@@ -47,7 +48,7 @@ def _boxes(walker: Walker, item: Placed, view: View, write: bool, starts: tuple[
            parts: _Parts | Box) -> list[Written] | None:  # fmt: skip
     """Windows that begin at ``starts`` and consist of ``parts``."""
     fns = walker.compiler.fns(starts)
-    seen: dict[tuple[Owner, int, tuple[int, ...]], None] = {}
+    seen: dict[tuple[Owner, Epoch, tuple[int, ...]], None] = {}
     for owner, env, epoch in walker.run(item, starts):
         seen[owner, epoch, tuple(f(env) for f in fns)] = None
         if len(seen) > WINDOWS:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
+from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import Dim, bounds, symbols
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.lower.rings import counter_of, ring_count, trips
@@ -359,14 +361,31 @@ def _fed(edges: Edges, one: Touch, two: Touch) -> bool:
     )
 
 
-def uneven(loop: Node, level: str) -> bool:
-    """The trips of ``loop`` or of one around it may differ between threads of a CTA."""
-    return any(
+def even(loop: Node, level: str) -> None:
+    """Refuses a loop where threads meet, if its trips or those of one around it may differ
+    between the units of ``level`` in a CTA."""
+    if any(
         isinstance(s, Coord) and s.axis is not None and s.axis.level == level
         for n in (*loop.loops, loop)
         for x in (n.stmt.start, n.stmt.stop, n.stmt.step)  # type: ignore[union-attr]
         for s in symbols(x)
-    )
+    ):
+        refuse_uneven(loop, level)
 
 
-__all__ = ["BACKWARD", "FORWARD", "Counts", "Edge", "Edges", "Level", "Touch", "uneven"]
+def refuse_uneven(loop: Node, level: str) -> NoReturn:
+    assert isinstance(loop.stmt, For)
+    refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name, level=level)
+
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "Counts",
+    "Edge",
+    "Edges",
+    "Level",
+    "Touch",
+    "even",
+    "refuse_uneven",
+]

@@ -20,8 +20,8 @@ from tilefoundry.lower.sync.edges import (
     Edges,
     Level,
     Touch,
+    even,
     item_at,
-    uneven,
 )
 from tilefoundry.lower.sync.release import Release
 from tilefoundry.lower.sync.tree import GROUP, WARP, Node, Signal, Tree, within_parts
@@ -155,9 +155,8 @@ class Handoffs:
 
     def _declare(self, channel: Channel) -> None:
         loop = channel.level.loop
-        if loop is not None and uneven(loop, self.tree.level):
-            assert isinstance(loop.stmt, For)
-            refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
+        if loop is not None:
+            even(loop, self.tree.level)
         total = 0
         for touch in self._signallers(channel):
             if touch.fills:

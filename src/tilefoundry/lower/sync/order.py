@@ -17,7 +17,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import bounds
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.access import Access, Accesses, apart, handed, same_place
-from tilefoundry.lower.sync.edges import Edges, uneven
+from tilefoundry.lower.sync.edges import Edges, even
 from tilefoundry.lower.sync.parts import Parts
 from tilefoundry.lower.sync.pending import Pending, State, gather, join, meet, retire
 from tilefoundry.lower.sync.tree import (
@@ -31,6 +31,7 @@ from tilefoundry.lower.sync.tree import (
     common,
     count,
     one_part,
+    whole_warps,
 )
 from tilefoundry.tir.program import For, Issue, Sync, When, With
 
@@ -346,16 +347,15 @@ class Order:
 
     def _whole_warps(self, mask: int, x: Access, y: Access) -> None:
         """Threads of a part of a warp have no barrier of their own."""
-        if not _whole_warps(mask):
+        if not whole_warps(mask):
             issue = y.node.stmt
             span = issue.span if isinstance(issue, Issue) else None
-            refuse("sync-partial-warps", span, name=x.buffer.name, threads=count(mask))
+            refuse("sync-partial-warps", span, name=x.buffer.name, threads=count(mask),
+                   legal="whole warps of 32 threads, or threads of one warp")  # fmt: skip
 
     def _even(self, at: Node) -> None:
         for loop in at.loops:
-            if uneven(loop, self.tree.level):
-                assert isinstance(loop.stmt, For)
-                refuse("sync-loop-uneven", loop.stmt.span, loop=loop.stmt.var.name)
+            even(loop, self.tree.level)
 
     def _gate(self, at: Node) -> Gate:
         if at.gate is None:
@@ -400,15 +400,6 @@ def _chained(x: Access, y: Access) -> bool:
         and one.attrs["atom"] == two.attrs["atom"]
         and same_place(x.view, y.view)
     )
-
-
-def _whole_warps(mask: int) -> bool:
-    while mask:
-        part = mask & ((1 << WARP) - 1)
-        if part not in (0, (1 << WARP) - 1):
-            return False
-        mask >>= WARP
-    return True
 
 
 def gates(tree: Tree) -> Iterator[tuple[Node, Gate]]:

@@ -6,6 +6,7 @@ from tilefoundry.diag import refuse
 from tilefoundry.ir.expr import symbols
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.lower.sync.access import same_place
+from tilefoundry.lower.sync.meetings import Meetings
 from tilefoundry.lower.sync.tree import Node, Tree, leaves
 from tilefoundry.lower.views import apart
 from tilefoundry.tir.effects import effects
@@ -14,8 +15,11 @@ from tilefoundry.tir.versions import stale_reads
 
 
 def refuse_unordered(tree: Tree) -> None:
-    """Refuses ``sync-registers-cross-roles``, ``sync-device-memory``, ``sync-part-of-grid``."""
+    """Refuses ``sync-registers-cross-roles``, ``sync-device-memory``, ``sync-part-of-grid``, and
+    what :meth:`Meetings.refuse` does."""
     target = tree.func.target
+    meetings = Meetings(tree)
+    meetings.refuse()
     private = {n for n, s in target.storages.items() if s.level == target.levels[-1]}
     written: dict[Buffer, list[tuple[Node, View]]] = {}
     read: dict[Buffer, list[tuple[Node, View]]] = {}
@@ -34,7 +38,7 @@ def refuse_unordered(tree: Tree) -> None:
         if buffer.storage in private:
             _registers(buffer, writers, readers)
         elif target.storages[buffer.storage].level is None:
-            _device(tree, writers, readers)
+            _device(tree, meetings, writers, readers)
         else:
             _same_blocks(tree, writers, readers)
     for buffer, writers in written.items():
@@ -57,17 +61,17 @@ def _registers(
             refuse("sync-registers-cross-roles", issue.span, name=buffer.name)
 
 
-def _device(tree: Tree, writers: list[tuple[Node, View]], readers: list[tuple[Node, View]]) -> None:
-    meetings = [n for n in leaves(tree) if _whole_grid(n)]
+def _device(
+    tree: Tree, meetings: Meetings, writers: list[tuple[Node, View]],
+    readers: list[tuple[Node, View]],
+) -> None:  # fmt: skip
     for node, view in readers:
         for other, made in writers:
             # a core's accesses are in its program's order: only other cores' matter
             own = _outer(tree, other, made) <= _outer(tree, node, view)
             if own if tree.lockstep else _own(other, made, node, view):
                 continue
-            both = other.mask | node.mask
-            met = (m for m in meetings if m.mask & both == both)
-            if any(other.at < m.at < node.at for m in met) and not _later(other):
+            if not _later(other) and meetings.between(other, made, node, view):
                 continue
             issue = node.stmt
             assert isinstance(issue, Issue)
@@ -101,10 +105,6 @@ def _same_blocks(
             issue = node.stmt
             assert isinstance(issue, Issue)
             refuse("sync-part-of-grid", issue.span, name=view.buffer.name)
-
-
-def _whole_grid(node: Node) -> bool:
-    return isinstance(node.stmt, Issue) and node.stmt.attrs.get("scope") == "grid"
 
 
 def _later(node: Node) -> bool:

@@ -265,6 +265,16 @@ def count(mask: int) -> int:
     return mask.bit_count()
 
 
+def whole_warps(mask: int) -> bool:
+    """No warp is in ``mask`` with a part of its threads."""
+    while mask:
+        part = mask & ((1 << WARP) - 1)
+        if part not in (0, (1 << WARP) - 1):
+            return False
+        mask >>= WARP
+    return True
+
+
 def one_part(mask: int, size: int) -> bool:
     """All threads of ``mask`` are of one aligned group of ``size``."""
     low = (mask & -mask).bit_length() - 1

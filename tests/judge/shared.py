@@ -84,7 +84,7 @@ class Bench:
                 raise
             finally:
                 if session.ahead is not None:
-                    wait([session.ahead])
+                    wait([session.ahead.case])
 
     def close(self) -> None:
         for key in list(self.children):

@@ -428,6 +428,23 @@ def test_a_candidate_that_is_not_kept_apart_stands_still_meanwhile(folder, monke
     assert all(still == (role == "reference") for role, still in seen), seen
 
 
+def test_a_candidate_whose_jail_is_less_than_another_is_refused(folder, monkeypatch):
+    """The reference began to be evaluated on the word of another process's jail."""
+    monkeypatch.setattr(Child, "apart", property(lambda child: child.role != "candidate"))
+    twin()
+    diag = refused("check-candidate-died", 1, expected=[])
+    assert "its jail is less" in diag.fields["how"]
+
+
+def test_a_loose_predicate_is_refused_before_what_a_call_does_wrong(folder):
+    """Calls are made while predicates are tried: what is said first does not depend on who is
+    sooner."""
+    twin(f="raise RuntimeError('first')")
+    loose = (Predicate("max_abs", {"max": 1e6}),)
+    refused("check-predicate-loose", predicates=loose, expected=[])
+    refused("check-candidate-died", expected=[])
+
+
 def test_a_program_and_its_twin_in_one_file(folder):
     text = HIR + TWIN.format(**HONEST).replace("from program import Program\n", "")
     (folder / "both.py").write_text(text)

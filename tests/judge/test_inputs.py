@@ -99,12 +99,12 @@ def test_calls_come_in_an_order_that_the_seed_decides():
     draws = [Drawn(kind, {}) for kind in ("ordinary", "touched", "wide", "integers")]
     orders = set()
     for seed in range(30):
-        made = turns(stream(seed), draws, False)
+        made = turns(stream(seed), len(draws), False)
         assert [t.draw for t in made[:2]] == [0, 1] and made[1].same and not made[0].same
         assert sorted(t.draw for t in made) == [0, 0, 1, 2, 3]
         orders.add(tuple(t.draw for t in made))
     assert len(orders) == 6
-    spread = turns(stream(1), draws, True)[len(made) :]
+    spread = turns(stream(1), len(draws), True)[len(made) :]
     assert {t.arrangement for t in spread} == {"offset", "padded", "strided", "transposed"}
 
 

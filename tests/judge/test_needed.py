@@ -23,7 +23,7 @@ def test_each_process_is_told_of_the_source(module, role, tmp_path, monkeypatch)
     monkeypatch.setattr(module, "Child", lambda *a, **more: started.append(more))
     source = str(tmp_path / "twin.py")
     if module is check:
-        asked = check.Check(Request(source, None, []), tmp_path, object())
+        asked = check.Check(Request(source, None, []), tmp_path, {"torch": object()})
     else:
         monkeypatch.setattr(session, "Evictor", lambda cpus: None)
         asked = session.Session(Measurement(source, None), tmp_path, [])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilefoundry.diag import Diag, Refusal
-from tilefoundry.judge.measure.checked import hold_checked
+from tilefoundry.judge.measure.checked import Checked
 from tilefoundry.judge.parsed import parsed
 from tilefoundry.judge.report import line
 from tilefoundry.judge.request import Request
@@ -50,7 +50,7 @@ def test_reports_that_are_none(data, tmp_path):
 
 
 def _checked(path):
-    hold_checked(path, "P.f", "kernel", {}, {})
+    Checked.read(path).hold({}, {})
 
 
 def test_a_header_of_tensors_that_is_none(tmp_path):

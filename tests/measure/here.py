@@ -50,7 +50,7 @@ class Child:
     def stop(self):
         pass
 
-    go = close = stop
+    go = close = end = stop
 
 
 class Here(Session):
@@ -60,7 +60,7 @@ class Here(Session):
         super().__init__(request, folder, [])
         self.evict = lambda: None
 
-    def _start(self, role):
+    def _start(self, role, imported="torch"):
         child = Child()
         child.role = role
         self.children.append(child)

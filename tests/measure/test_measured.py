@@ -9,7 +9,7 @@ from here import Here
 from tilefoundry.diag import Refusal
 from tilefoundry.judge.measure import player, session
 from tilefoundry.judge.measure.request import Request
-from tilefoundry.judge.measure.rival import STATEMENTS, stated
+from tilefoundry.judge.measure.rival import STATEMENTS, stated, unknown_names
 from tilefoundry.judge.request import Judged
 from tilefoundry.judge.stated import Predicate
 
@@ -245,8 +245,28 @@ def test_a_result_that_is_no_tensor_is_refused(measured):
 
 
 def test_a_rival_that_raises(measured):
-    with pytest.raises(NameError):
+    with pytest.raises(AttributeError):
+        measured(against="torch: x * torch.absent")
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        ("x * absent", ["absent"]),
+        ("np.add(x, y)", ["np"]),  # numpy's names are not those of torch
+        ("F.gelu(x) + max(1, 2)", []),
+        ("[i * x for i in (1, 2)][0] + (lambda z: z)(y)", []),
+        ("gate_up * x", []),
+    ],
+)
+def test_names_that_an_expression_cannot_mean(expression, unknown):
+    assert unknown_names(stated(f"torch: {expression}"), ["x", "y", "gate.up"]) == unknown
+
+
+def test_a_wrong_name_is_refused_before_anything_runs(measured):
+    with pytest.raises(Refusal) as caught:
         measured(against="torch: x * absent")
+    assert code(caught) == ["measure-rival-form"] and "absent is no parameter" in str(caught.value)
 
 
 def test_a_program_with_loops_needs_an_expression(measured):

@@ -15,7 +15,7 @@ from tilefoundry.cli.measure import command
 from tilefoundry.diag import Refusal
 from tilefoundry.judge import artefacts, verify
 from tilefoundry.judge.measure import player
-from tilefoundry.judge.measure.checked import hold_checked
+from tilefoundry.judge.measure.checked import Checked
 from tilefoundry.judge.measure.request import Request
 from tilefoundry.judge.measure.rival import stated
 from tilefoundry.judge.measure.verify import hold_measured
@@ -40,7 +40,9 @@ def held(tmp_path):
         path.write_text(json.dumps({**CHECKED, **changes}))
         files = {"gemm.cubin": SUM} if now is None else now
         given = {"gemm.py": "1" * 64} if sources is None else sources
-        return hold_checked(str(path), "Gemm.gemm", form, given, files)
+        found = Checked.read(str(path))
+        found.about("Gemm.gemm", form)
+        return found.hold(given, files)
 
     return hold
 

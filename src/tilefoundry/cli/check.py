@@ -160,7 +160,7 @@ def command(
     wherever the HIR can be evaluated. Every output needs at least one predicate; there is no
     default, and predicates that a trivial candidate (zeros, an input, the mean, the reference
     scaled by 1.01, shifted, its rows moved, wrong in one element, or computed from coarser
-    inputs) would meet are refused before it runs.
+    inputs) would meet are refused whatever it does.
 
     A bound follows from the element types and the length n of the reductions. With unit
     roundoff u (2^-24 for f32, 2^-11 for f16, 2^-8 for bf16), two sums of n products that are
@@ -172,9 +172,6 @@ def command(
     deviation of one product, that of its factors multiplied. `tilefoundry spec check` derives
     bounds of composites such as a layer norm.
     """
-    judged = judged_of(context.meta["ordered"])
-    files = files_of(inputs)
-    stated = weights_of(weights)
     if not (device in ("cpu", "cuda") or device.removeprefix("cuda:").isdecimal()):
         raise click.UsageError(f"--device {device} is neither cpu nor cuda nor cuda:N")
     if lowered and built:
@@ -189,8 +186,10 @@ def command(
     from tilefoundry.judge.begin import ASLEEP, Begun
 
     os.environ |= {**ASLEEP, **os.environ}  # numpy is not here yet
-    paths = [path for words in expected for path in words.split(",")]
-    with Begun() as begun:  # what it starts takes longer than what is imported meanwhile
+    with Begun() as begun:  # what it starts takes longer than all that is done meanwhile
+        judged = judged_of(context.meta["ordered"])
+        files, stated = files_of(inputs), weights_of(weights)
+        paths = [path for words in expected for path in words.split(",")]
         from tilefoundry.judge.check import check
         from tilefoundry.judge.request import Request
 

@@ -27,6 +27,7 @@ from tilefoundry.cli.source import (
 )
 from tilefoundry.diag import refuse
 from tilefoundry.judge.stated import PARAMETERS
+from tilefoundry.lang.source import read_source
 
 
 @click.command(
@@ -132,30 +133,33 @@ def command(
     the time that the target's facts allow at least; a time below that is refused. See
     `tilefoundry spec measure`.
     """
-    files = files_of(inputs)
-    stated_weights = weights_of(weights)
-    ordered = context.meta["ordered"]
-    judged = judged_of(ordered) if ordered else []
     if not (device in ("cpu", "cuda") or device.removeprefix("cuda:").isdecimal()):
         raise click.UsageError(f"--device {device} is neither cpu nor cuda nor cuda:N")
     if model:
         refuse("measure-model", None)
+    read_source(source.path)  # one that cannot be read is told at once
     require_packages()
-    from tilefoundry.judge.measure.request import Request
-    from tilefoundry.judge.measure.rival import stated
-    from tilefoundry.judge.measure.session import measure
+    from tilefoundry.judge.begin import FIRST, Begun, measured
 
-    if target:
-        from tilefoundry.targets.load import find_document, unknown
+    with Begun(measured(threads), FIRST) as begun:  # what it starts takes longer than all here
+        files, stated_weights = files_of(inputs), weights_of(weights)
+        ordered = context.meta["ordered"]
+        judged = judged_of(ordered) if ordered else []
+        from tilefoundry.judge.measure.rival import stated
 
-        if find_document(target) is None:
-            unknown(target)
-    rival: Any = None if against is None else stated(against)
-    report = measure(
-        Request(
+        rival: Any = None if against is None else stated(against)
+        known: Any = None if reference is None else stated(reference)
+        if target:
+            from tilefoundry.targets.load import find_document, unknown
+
+            if find_document(target) is None:
+                unknown(target)
+        from tilefoundry.judge.measure.request import Request
+        from tilefoundry.judge.measure.session import measure
+
+        asked = Request(
             source.path, source.selector, judged, rival, files, stated_weights, device, dims,
-            consts, threads, processes, runs, seed, seconds, target, evaluated,
-            None if reference is None else stated(reference), checked,
-        )
-    )  # fmt: skip
+            consts, threads, processes, runs, seed, seconds, target, evaluated, known, checked,
+        )  # fmt: skip
+        report = measure(asked, begun)
     emit(report.record(), report.text(), as_json, out)

@@ -4,11 +4,11 @@ all else."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tilefoundry.judge.server import Server
+from tilefoundry.judge.server import Imported, Server
 
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 """Memory that was freed is used again: fresh pages take longer to come than most operations do."""
@@ -19,13 +19,30 @@ VARIABLES = {**ASLEEP, **KEEPING}
 """What children of a check find in their environment."""
 
 
-class Begun:
-    """A folder of the judge's own, and the fork server in it."""
+def measured(threads: int) -> dict[str, str]:
+    """What measured processes find in their environment, beside what each inherits."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, str(threads)), **KEEPING}
 
-    def __init__(self, variables: Mapping[str, str] = VARIABLES) -> None:
+
+FIRST: Sequence[Imported] = ("", "torch")
+"""What a measurement begins with: most that cannot be measured is refused without torch."""
+
+
+class Begun:
+    """A folder of the judge's own, and fork servers in it, by what each imports, begun in that
+    order: torch, which takes longest, or nothing of others, which answers soonest."""
+
+    def __init__(
+        self,
+        variables: Mapping[str, str] = VARIABLES,
+        imported: Sequence[Imported] = ("torch",),
+    ) -> None:
         self._made = tempfile.TemporaryDirectory(prefix="tilefoundry-judge-")
         self.folder = Path(self._made.name)
-        self.server = Server(self.folder, variables, "torch")
+        self.servers: dict[Imported, Server] = {
+            what: Server(self.folder, variables, what) for what in imported
+        }
 
     def __enter__(self) -> Begun:
         return self
@@ -34,5 +51,8 @@ class Begun:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.server.close()
+        for server in self.servers.values():
+            server.abandon()
+        for server in self.servers.values():
+            server.close()
         self._made.cleanup()

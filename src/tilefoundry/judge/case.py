@@ -43,6 +43,10 @@ class Case:
     neighbour: bool = False
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What screening found, by output."""
+    count: int = 0
+    """How many sets were drawn, those that the reference has nothing to judge by too."""
+    places: Sequence[int] = ()
+    """Which of them these are, in rising order."""
     evaluated: dict[int, Exact] = field(default_factory=dict)
     """What ``evaluate`` said of a set."""
     worst: dict[tuple[str, int], Row] = field(default_factory=dict)
@@ -58,23 +62,11 @@ class Case:
     _seen: dict[tuple[str, int], tuple[RawTensor, RawTensor] | None] = field(default_factory=dict)
     """What was returned and wanted where a row failed."""
 
-    def look(self, turn: Turn, got: Sequence[RawTensor], known: Sequence[RawTensor]) -> Looked:
-        """What the predicates find on the outputs of a call, and whether they are the bytes of
-        the first call on the set, ``known``: all that may be done beside other work."""
-        same = None
-        if known is not got:
-            pairs = zip(known, got, strict=True)
-            same = all(alike(a.flat, b.flat) for a, b in pairs)
-        wanted = self.wanted[turn.draw]
-        return same, [
-            (compare(predicates, got[n], wanted[n]), misplaced(got[n], wanted[n]))
-            for n, predicates in enumerate(self.judged.values())
-        ]
-
     def take(self, turn: Turn, got: Sequence[RawTensor], looked: Looked | None = None) -> None:
-        """Judge the outputs of a call, by what :meth:`look` found if it was done before."""
+        """Judge the outputs of a call, by what :func:`look` found if it was done before."""
         known = self.first.setdefault(turn.draw, got)
-        same, found = looked or self.look(turn, got, known)
+        wanted = self.wanted[turn.draw]
+        same, found = looked or look(self.judged, got, wanted, known)
         if same is not None:
             self.repeats = same and self.repeats is not False
         run, passed = len(self.turns), True
@@ -188,6 +180,23 @@ class Case:
                 row = replace(row, worst_row=found[at])
             rows.append(replace(row, notes=[*self.notes.get(key[0], ()), *row.notes]))
         return rows
+
+
+def look(
+    judged: Judged,
+    got: Sequence[RawTensor],
+    wanted: Sequence[RawTensor],
+    known: Sequence[RawTensor],
+) -> Looked:
+    """What the predicates find on the outputs of a call, and whether they are the bytes of the
+    first call on the set, ``known``: all that may be done beside other work."""
+    same = None
+    if known is not got:
+        same = all(alike(a.flat, b.flat) for a, b in zip(known, got, strict=True))
+    return same, [
+        (compare(predicates, got[n], wanted[n]), misplaced(got[n], wanted[n]))
+        for n, predicates in enumerate(judged.values())
+    ]
 
 
 def _errors(found: RawTensor, exact: RawTensor) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 The candidate is a process; the reference is a file of expected tensors or another process. The
 two share no memory and no writable file, and where a jail keeps the candidate from other
-processes, the reference is evaluated while the candidate loads, before it has an input; else
-while it is stopped. The parent holds the answers, the bounds and the seed, and compares raw
+processes, on a processor the reference is evaluated while the candidate loads and is called;
+else while it is stopped. The parent holds the answers, the bounds and the seed, and compares raw
 bytes.
 """
 
@@ -24,22 +24,21 @@ import tilefoundry
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near, reference_record
+from tilefoundry.judge.ahead import Ahead
 from tilefoundry.judge.asked import Asked, Understood
 from tilefoundry.judge.begin import VARIABLES, Begun
 from tilefoundry.judge.case import EXACT_SAMPLE, Case, Exact, Judged
 from tilefoundry.judge.device import require as require_device
 from tilefoundry.judge.draw import Values, stream
 from tilefoundry.judge.files import hold
-from tilefoundry.judge.foresee import foreseen
+from tilefoundry.judge.foresee import foreseen, looks_like_twin
 from tilefoundry.judge.inputs import (
     Drawn,
-    Turn,
     classes,
     coarse_inputs,
     neighbours,
     shuffled_inputs,
     touched_inputs,
-    turns,
 )
 from tilefoundry.judge.process import Child, Role
 from tilefoundry.judge.report import STATED, Held, Report
@@ -50,6 +49,7 @@ from tilefoundry.judge.server import ENDING, Imported, Server
 from tilefoundry.judge.session import Session
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.tensor import RawTensor
+from tilefoundry.judge.turns import Called, Turns
 from tilefoundry.judge.weights import gather_weights
 from tilefoundry.judge.wire import Malformed
 
@@ -67,7 +67,7 @@ def check(request: Request, begun: Begun | None = None) -> Report:
     """Carry out one check; refuses whatever keeps it from a verdict."""
     require_device(request.device)
     with begun or Begun() as begun:
-        session = Check(request, begun.folder, begun.server)
+        session = Check(request, begun.folder, begun.servers)
         try:
             return session.judge()
         except Malformed as broken:
@@ -79,7 +79,9 @@ def check(request: Request, begun: Begun | None = None) -> Report:
 class Check(Session):
     """One check under way: what it has found."""
 
-    def __init__(self, request: Request, folder: Path, server: Server | None = None) -> None:
+    def __init__(
+        self, request: Request, folder: Path, servers: Mapping[Imported, Server] | None = None
+    ) -> None:
         super().__init__(request, folder)
         self.notes: list[str] = []
         self.reference: Runner | None = None
@@ -88,39 +90,51 @@ class Check(Session):
         """Whether the last evaluation of the reference took long."""
         self.candidate: Child
         self.libraries = request.libraries
-        self.servers: dict[Imported, Server] = {} if server is None else {"torch": server}
+        self.servers: dict[Imported, Server] = dict(servers or {})
         """What processes are forked from, by what is imported there."""
-        self.lent = server
-        self.ahead: Future[tuple[Asked, Case]] | None = None
-        """The first case of what the candidate seems to be, under way beside its loading."""
+        self.lent = [*self.servers.values()]
+        self.ahead: Ahead | None = None
+        """The first case of what the candidate seems to be, under way beside it."""
 
     def judge(self) -> Report:
         request = self.request
         built = "model" if request.model else "kernel"
         form = "tir" if request.lowered else built if request.built else ""
-        likely = _looks_like_twin(request.path)
+        likely = looks_like_twin(request.path)
         author = self._start("reference" if likely else "candidate", "author")
         reader = self._start("reference", "reader")
+        evaluator: Child | None = None
+        if likely or not request.expected:  # before a twin: it is forked from less of torch
+            evaluator = self._start("reference", "evaluator")
         executed = self._start("candidate", "twin") if likely else author
         self._load(executed, request.path, request.selector, form)
-        evaluator: Child | None = None
-        if likely or not request.expected:
-            evaluator = self._start("reference", "evaluator")
         given = self._read_files()
         known = self._foresee(author, reader, given) if likely else None
         if evaluator is not None:
-            self._begin_evaluating(evaluator, known, executed, given)
+            self._begin_evaluating(evaluator, known, author, given)
         about = hir = self._about(executed)
         self.stops = about.twin or bool(form)
         first: Case | None = None
+        prepared: Runner | None = None
+        made: Sequence[Called] = ()
         if about.twin:
             self.candidate = candidate = executed
-            candidate.stop()
             if known is None or known.hir.stands != about.stands:
+                candidate.stop()
                 evaluator = self._forget(evaluator)
                 known = self._understand(about)
             hir = known.hir
-            asked, first = self._begun(known, evaluator, given)
+            if self.ahead is not None and not candidate.apart:
+                candidate.died("its jail is less than that of another process")
+            ahead = self.ahead or Ahead()
+            if self.ahead is None or request.device != "cpu":
+                candidate.stop()
+            if self.ahead is None:
+                self._first(ahead, known, evaluator, given)
+            asked = ahead.asked.result()
+            if self.ahead is not None and request.device == "cpu":
+                prepared, made = self._call_ahead(ahead, asked)
+            first = ahead.case.result()
         else:
             evaluator = self._forget(evaluator)
             self.candidate = candidate = self._start("candidate", "evaluator")
@@ -136,7 +150,6 @@ class Check(Session):
         if about.twin and asked.files is None and not request.only and not form:
             rng = stream(self.seed, "neighbours")
             cases += [(dims, True) for dims in neighbours(rng, asked.signature, asked.cases)]
-        prepared: Runner | None = None
         done: list[Case] = []
         tensors: list[Held] = []
         for dims, near_by in cases:
@@ -148,12 +161,11 @@ class Check(Session):
                 continue
             candidate.go()
             if prepared is None:
-                prepared = Runner(
-                    candidate, asked.signature, asked.weights, request.device, self.folder
-                )
+                prepared = self._runner(asked)
                 if self.reference is None and not self.own:  # a schedule evaluates for minutes
                     case.evaluate = self._evaluation(prepared)
-            self._run(prepared, case, asked.signature)
+            self._run(prepared, case, made)
+            made = ()
             asked.weights.hold()
             tensors += self._held(dims, case.draws, asked.files)
             tensors += [Held("expected", f"output[{n}]", path, dims, case.wanted[0][n])
@@ -188,7 +200,8 @@ class Check(Session):
         request = self.request
         hidden = request.expected if role == "candidate" else ()
         child = Child(role, self.folder, request.seconds, request.device, VARIABLES, hidden,
-                      needed=[request.path], server=self._server(kind))  # fmt: skip
+                      needed=[request.path], server=self._server(kind),
+                      early=kind == "evaluator")  # fmt: skip
         self.children.append(child)
         return child
 
@@ -205,10 +218,6 @@ class Check(Session):
         return self.servers[imported]
 
     # ---- what a twin implements
-
-    def _described(self, reader: Child, hir: About) -> Mapping[str, Any]:
-        self._give(reader, hir)
-        return reader.ask("describe", "describing its function")
 
     def _understand(self, about: About) -> Understood:
         """The HIR of a twin, and its description, by processes of their own."""
@@ -241,36 +250,53 @@ class Check(Session):
         self,
         evaluator: Child,
         known: Understood | None,
-        candidate: Child,
+        author: Child,
         given: Mapping[str, RawTensor],
     ) -> None:
-        """Have a process made ready to evaluate the reference, and let it evaluate while the
-        candidate loads, which has no input yet, if it is out of the candidate's reach."""
+        """Have a process made ready to evaluate the reference, and let it evaluate beside the
+        candidate if it is out of reach for who is jailed as ``author`` is, and as it will be."""
         evaluator.begin("warm", "starting torch", device=self.request.device)
-        if known is not None and candidate.apart:
+        if known is not None and author.apart:
             self.stops = True
-            self.ahead = self.later.begin("first", self._first, known, evaluator, given)
-
-    def _begun(
-        self, known: Understood, evaluator: Child | None, given: Mapping[str, RawTensor]
-    ) -> tuple[Asked, Case]:
-        """What is asked of a twin and its first case, which may have begun."""
-        if self.ahead is not None:
-            return self.ahead.result()
-        return self._first(known, evaluator, given)
+            self.ahead = Ahead()
+            self.later.begin("first", self._first, self.ahead, known, evaluator, given)
 
     def _first(
-        self, known: Understood, evaluator: Child | None, given: Mapping[str, RawTensor]
-    ) -> tuple[Asked, Case]:
-        """The first case of a twin, with what its errors need."""
-        asked = self._ask(known, given)
-        reference = self._evaluate(evaluator, known.hir, asked)
-        case = self._case(asked, asked.cases[0], False, given)
-        assert case is not None
-        if not self.slow:
-            case.evaluated[0] = reference.exact(case.draws[0].inputs, EXACT_SAMPLE)
-            case.own = self.later.begin("own errors", case.own_errors)
-        return asked, case
+        self,
+        ahead: Ahead,
+        known: Understood,
+        evaluator: Child | None,
+        given: Mapping[str, RawTensor],
+    ) -> None:
+        """Find out the first case of a twin, with what its errors need."""
+        try:
+            asked = self._ask(known, given)
+            ahead.asked.set_result(asked)
+            reference = self._evaluate(evaluator, known.hir, asked)
+            case = self._case(asked, asked.cases[0], False, given, ahead)
+            assert case is not None
+            if not self.slow:
+                case.evaluated[0] = reference.exact(case.draws[0].inputs, EXACT_SAMPLE)
+                case.own = self.later.begin("own errors", case.own_errors)
+            ahead.case.set_result(case)
+        except BaseException as why:
+            ahead.fail(why)
+
+    def _call_ahead(self, ahead: Ahead, asked: Asked) -> tuple[Runner, Sequence[Called]]:
+        """The calls of the first case, each as soon as it is known what is wanted; what is wrong
+        with the reference or the predicates is refused before what is wrong with a call."""
+        try:
+            runner = self._runner(asked)
+            return runner, self._turns.ahead(runner, ahead, asked)
+        except Refusal:
+            ahead.case.result()
+            raise
+
+    def _runner(self, asked: Asked) -> Runner:
+        """The candidate, ready to be called."""
+        return Runner(
+            self.candidate, asked.signature, asked.weights, self.request.device, self.folder
+        )
 
     def _forget(self, evaluator: Child | None) -> Child | None:
         """End what was evaluated of another HIR than the candidate's; the process that did, where
@@ -279,7 +305,7 @@ class Check(Session):
             return evaluator
         if evaluator is not None:
             evaluator.end()
-        wait([self.ahead])
+        wait([self.ahead.case])
         self.ahead = self.reference = None
         self.notes.clear()
         self.slow = False
@@ -333,10 +359,10 @@ class Check(Session):
         for server in self.servers.values():
             server.abandon()
         if self.ahead is not None:  # it uses a process that ends here
-            wait([self.ahead], ENDING)
+            wait([self.ahead.case], ENDING)
         super().close()
         for server in self.servers.values():
-            if server is not self.lent:
+            if server not in self.lent:
                 server.close()
 
     def _evaluation(self, runner: Runner) -> Any:
@@ -360,9 +386,10 @@ class Check(Session):
         dims: Mapping[str, int],
         near_by: bool,
         given: Mapping[str, RawTensor],
+        ahead: Ahead | None = None,
     ) -> Case | None:
-        """The inputs of one set of extents and what is wanted on each; None for a neighbour that
-        the reference does not cover."""
+        """The inputs of one set of extents and what is wanted on each, which ``ahead`` learns as
+        it comes; None for a neighbour that the reference does not cover."""
         signature, judged, files = asked.signature, asked.judged, asked.files
         special = any(p.fn == "nan_inf" for fns in judged.values() for p in fns)
         values = self._values(special, near_by)
@@ -381,6 +408,11 @@ class Check(Session):
             key = self._key("touched", dims)
             touched = self.later.take(key, touched_inputs, self.seed, draws[0].inputs)
             draws[1:1] = [touched] if touched is not None else []
+        count, before = len(kept) + len(draws), len(kept)
+        if ahead is not None:
+            ahead.draws.set_result([*kept, *draws])
+            for n, wants in enumerate(wanted):
+                ahead.wanted(n).set_result(wants)
         # predicates are tried while sets that they are not tried on are evaluated
         screened: Future[dict[str, list[str]]] | None = None
         if kept and not near_by:
@@ -391,6 +423,8 @@ class Check(Session):
             wants = self._wanted(draws[at], dims, near_by, judged)
             if wants is not None:
                 found[at] = wants
+            if ahead is not None:
+                ahead.wanted(before + at).set_result(wants)
             rest = [draws[m].values for m in order[n + 1 :]]
             if not near_by and screened is None and found and not {*rest} & {*SCREENED}:
                 screened = self._begin_screening(judged, draws, found)
@@ -400,7 +434,8 @@ class Check(Session):
             return None
         evaluate = self._evaluation(self.reference) if self.reference else _nobody
         notes = {} if screened is None else screened.result()
-        return Case(dims, judged, kept, wanted, evaluate, near_by, notes)
+        places = [*range(before), *(before + at for at in sorted(found))]
+        return Case(dims, judged, kept, wanted, evaluate, near_by, notes, count, places)
 
     def _values(self, special: bool, near_by: bool) -> tuple[Values, ...]:
         """The classes of values that are drawn."""
@@ -467,26 +502,15 @@ class Check(Session):
             for n, name in enumerate(judged)
         }
 
-    def _run(self, candidate: Runner, case: Case, signature: Signature) -> None:
-        """Call the candidate and judge each call."""
-        if case.neighbour:
-            extents = " ".join(f"{name}={value}" for name, value in case.dims.items())
-            candidate.where = f" at {extents}, which the open extents allow"
-        if self.request.lowered or not self.stops or case.neighbour:
-            planned = [Turn(n) for n in range(len(case.draws))]
-        else:
-            rng = stream(self.seed, "turns", sorted(case.dims.items()))
-            planned = turns(rng, case.draws, self.request.views)
-        for turn in planned:  # what a call returned is looked at during what comes next
-            poison = [output.nbytes for output in case.wanted[turn.draw]]
-            inputs = case.draws[turn.draw].inputs
-            got = candidate.run(inputs, poison, turn.arrangement, turn.same)
-            candidate.hold_outputs(got, case.dims)
-            known = case.first.setdefault(turn.draw, got)
-            looked = self.later.begin(object(), case.look, turn, got, known)
-            case.settle()
-            case.pending = turn, got, looked
-        candidate.end()
+    @property
+    def _turns(self) -> Turns:
+        """The calls that are made of a case."""
+        once = self.request.lowered or not self.stops
+        return Turns(self.seed, self.later, once, self.request.views)
+
+    def _run(self, candidate: Runner, case: Case, made: Sequence[Called] = ()) -> None:
+        """Call the candidate and judge each call; those that were ``made`` already are judged."""
+        self._turns.run(candidate, case, made)
         if self.stops:
             self.candidate.stop()
 
@@ -575,11 +599,3 @@ class Check(Session):
 
 def _nobody(inputs: Mapping[str, RawTensor], most: int) -> Exact:
     return [], "the reference is not evaluated"
-
-
-def _looks_like_twin(path: str) -> bool:
-    """Whether a file may declare a twin: only what is started first depends on it."""
-    try:
-        return "runtime_module" in Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False

@@ -34,6 +34,14 @@ def foreseen(path: str, selector: str | None) -> tuple[str, str] | None:
     return None
 
 
+def looks_like_twin(path: str) -> bool:
+    """Whether a file may declare a twin."""
+    try:
+        return "runtime_module" in Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
 def _module(node: ast.ClassDef) -> str:
     """What ``@runtime_module(NAME)`` names; empty without it."""
     for made in node.decorator_list:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -98,22 +98,37 @@ def touched_inputs(seed: int, first: Mapping[str, RawTensor]) -> Drawn | None:
     return None
 
 
-def turns(rng: np.random.Generator, draws: Sequence[Drawn], views: bool) -> list[Turn]:
-    """The calls of one case, in an order that nobody foresees but for its beginning.
+def turns(rng: np.random.Generator, count: int, views: bool) -> list[Turn]:
+    """The calls of one case on ``count`` sets, in an order that nobody foresees but for its
+    beginning.
 
     The second set comes at the addresses of the first, and the first once more at others: an
     answer kept by address, shape or order is wrong then. With ``views`` inputs are not
     contiguous and not aligned, too.
     """
-    if len(draws) == 1:
+    if count == 1:
         made = [Turn(0), Turn(0)]
     else:
-        rest = [Turn(0), *(Turn(n) for n in range(2, len(draws)))]
+        rest = [Turn(0), *(Turn(n) for n in range(2, count))]
         made = [Turn(0), Turn(1, same=True), *(rest[n] for n in rng.permutation(len(rest)))]
     if views:
         spread: list[Arrangement] = ["offset", "padded", "strided", "transposed"]
-        made += [Turn(n % len(draws), arrangement) for n, arrangement in enumerate(spread)]
+        made += [Turn(n % count, arrangement) for n, arrangement in enumerate(spread)]
     return made
+
+
+def accepted(planned: Iterable[Turn], holds: Callable[[int], bool]) -> Iterator[Turn]:
+    """The calls on sets that ``holds`` says are judged. Where the call that was to come at the
+    addresses of the one before is left out, the next on another set comes there."""
+    before, same = -1, False
+    for turn in planned:
+        same = same or turn.same
+        if not holds(turn.draw):
+            continue
+        plain = turn.arrangement == "plain" and turn.draw != before
+        yield replace(turn, same=same and plain)
+        same = same and not plain
+        before = turn.draw
 
 
 def neighbours(

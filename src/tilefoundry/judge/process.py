@@ -51,10 +51,12 @@ class Child:
         hidden: Sequence[str] = (),
         needed: Sequence[str] = (),
         server: Server | None = None,
+        early: bool = False,
     ) -> None:
         """``folder`` is the judge's own, which no child sees; the files ``hidden`` must not be
         read by it, those ``needed`` must. It is forked from ``server``, else from one of its
-        own, in whose environment ``variables`` are set.
+        own, in whose environment ``variables`` are set; ``early`` if no author's code comes
+        into it.
         """
         self.role: Role = role
         self.seconds = seconds
@@ -77,7 +79,7 @@ class Child:
         jail["environment"] = own_variables(*own)
         passed = (theirs.fileno(), first.fileno(), out[1], err[1])
         try:
-            self.place = self.server.start(jail, passed)
+            self.place = self.server.start(jail, passed, early)
         finally:
             theirs.close()
             first.close()

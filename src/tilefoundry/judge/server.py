@@ -65,9 +65,13 @@ class Server:
                      **(variables or {})},
             )  # fmt: skip
 
-    def start(self, jail: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        """Ask for a child; the number by which :meth:`pid` knows it."""
-        self._send({"do": "start", **jail, "server": self.process.pid}, descriptors)
+    def start(
+        self, jail: Mapping[str, Any], descriptors: Sequence[int], early: bool = False
+    ) -> int:
+        """Ask for a child; the number by which :meth:`pid` knows it. One that no author's code
+        is ever in may be forked ``early``, before all of torch is there."""
+        asked = {"do": "start", "early": early, **jail, "server": self.process.pid}
+        self._send(asked, descriptors)
         self._asked += 1
         return self._asked - 1
 

@@ -90,6 +90,10 @@ class Session:
         if "malformed" in answer:
             child.died(f"its file sent a program of no known form ({answer['malformed']})")
 
+    def _described(self, reader: Child, hir: About) -> Mapping[str, Any]:
+        self._give(reader, hir)
+        return reader.ask("describe", "describing its function")
+
     def _hir(self, author: Child, about: About) -> About:
         """The HIR that a twin says it implements, from a process that executes its file."""
         self._load(author, about.file, f"{about.module}.{about.func}")

@@ -5,9 +5,12 @@ forked, so that what they all import is imported once.
 
 It holds nothing that a child must not have: no seed, no answer, no descriptor but its socket to
 the command. It has no thread of its own when it forks, no device is initialised in it, and what
-it has imported does not change after its first child. A
+it has imported does not change after the first child with an author's code. A
 child has another user, another namespace and a filter of system calls (``enter``), and the
 memory of this process is closed to all but root: none can reach it, nor through it another.
+
+Children that are asked for ``early`` are forked before the last part of torch is there
+(``deferred``): those that no author's code is ever in.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tilefoundry.judge.jail import enter, system
+from tilefoundry.judge.jail.deferred import Deferred
 from tilefoundry.judge.jail.enter import ENDING_SECONDS, LINUX
 from tilefoundry.judge.wire import receive, send
 
@@ -51,13 +55,16 @@ def main() -> None:
         signal.signal(what, signal.SIG_IGN)
     if LINUX:
         system.prctl(system.SET_DUMPABLE, 0)
-    _import(sys.argv[5])
+    rest = _import(sys.argv[5])
     supervisors: set[int] = set()
     given: list[int] = []
     while (message := receive(control, given)) is not None:
         supervisors -= _ended(supervisors)
         match message.pop("do"):
             case "start":
+                if not message.pop("early") and rest is not None:
+                    _finish(rest)
+                    rest = None
                 supervisors.add(pid := _start(message, given, control))
                 with contextlib.suppress(OSError):
                     send(control, {"pid": pid})
@@ -107,9 +114,11 @@ def _ours() -> None:
     import tilefoundry.targets.document  # noqa: F401
 
 
-def _import(what: str) -> None:
-    """Import what children share: ``torch``, ``torch without numpy``, or our own code alone.
+def _import(what: str) -> Deferred | None:
+    """Import what children share: ``torch``, ``torch without numpy``, or our own code alone; what
+    is still to be imported before children with an author's code are forked.
     What fails here fails in the child that needs it, and is told there."""
+    rest: Deferred | None = None
     gc.disable()  # nothing of what is imported goes away
     mapping = threading.Thread(target=_map_torch)
     if what:
@@ -122,12 +131,23 @@ def _import(what: str) -> None:
         mapping.join()
     with contextlib.suppress(Exception):
         if what == "torch":
+            rest = Deferred()
             import torch  # noqa: F401
         elif what:
             from tilefoundry.judge.withheld import absent
 
             absent()
     gc.freeze()  # else collections in children would copy the memory they share
+    gc.enable()
+    return rest
+
+
+def _finish(rest: Deferred) -> None:
+    """Import what was deferred; what fails fails in the child that needs it."""
+    gc.disable()
+    with contextlib.suppress(Exception):
+        rest.finish()
+    gc.freeze()
     gc.enable()
 
 

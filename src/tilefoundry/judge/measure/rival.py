@@ -8,6 +8,8 @@ the same predicates as the candidate's.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +84,17 @@ def stated(text: str) -> Stated:
         except SyntaxError as error:
             refuse("measure-rival-form", None, text=text, why=f"not an expression: {error.msg}")
     return Stated(library, expression)
+
+
+def unknown_names(stated: Stated, parameters: Sequence[str]) -> list[str]:
+    """Names in an expression that are neither parameters, nor the library, nor its own."""
+    tree = ast.parse(stated.text, mode="eval")
+    known = {name.replace(".", "_") for name in parameters} | {*dir(builtins)}
+    known |= {"np", "numpy"} if stated.library == "numpy" else {"torch", "F"}
+    known |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    used = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    known |= {node.id for node in used if not isinstance(node.ctx, ast.Load)}
+    return [node.id for node in used if node.id not in known]
 
 
 def expressions(module: Module, func: Func, library: str, dims: Mapping[str, int]) -> list[str]:

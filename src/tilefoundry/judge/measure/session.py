@@ -23,12 +23,14 @@ from tilefoundry.build import host
 from tilefoundry.diag import Refusal, refuse
 from tilefoundry.judge import artefacts
 from tilefoundry.judge.about import About, near
-from tilefoundry.judge.begin import KEEPING, Begun
+from tilefoundry.judge.begin import FIRST, Begun, measured
 from tilefoundry.judge.device import require as require_device
+from tilefoundry.judge.foresee import looks_like_twin
 from tilefoundry.judge.inputs import Drawn
-from tilefoundry.judge.measure.checked import hold_checked
+from tilefoundry.judge.measure.checked import Checked
 from tilefoundry.judge.measure.clock import Doubt, hold, megahertz
 from tilefoundry.judge.measure.device import DevicePlayer
+from tilefoundry.judge.measure.early import Early, Predicates
 from tilefoundry.judge.measure.evict import Evictor
 from tilefoundry.judge.measure.floor import DATA, Floor
 from tilefoundry.judge.measure.fresh import Fresh
@@ -39,11 +41,9 @@ from tilefoundry.judge.measure.request import Request
 from tilefoundry.judge.measure.statistics import ratios
 from tilefoundry.judge.predicates import compare
 from tilefoundry.judge.process import Child, Role
-from tilefoundry.judge.request import judged_outputs, named_files
 from tilefoundry.judge.run import Runner
-from tilefoundry.judge.screen import Draw, hold_predicates
-from tilefoundry.judge.server import KEPT, Server
-from tilefoundry.judge.session import Session as Base
+from tilefoundry.judge.screen import Draw
+from tilefoundry.judge.server import KEPT, Imported, Server
 from tilefoundry.judge.signature import Signature
 from tilefoundry.judge.stated import Predicate
 from tilefoundry.judge.tensor import RawTensor
@@ -54,27 +54,20 @@ RANDOM_DRAWS = 2
 """Sets of random inputs that must be right before anything is timed."""
 JUDGED_SECONDS, JUDGED_BYTES = 10.0, 2 << 30
 """What judging timed calls of a process may take, beside two results of each side."""
-Predicates = Mapping[str, tuple[Predicate, ...]]
 
 
-def measure(request: Request) -> Report:
+def measure(request: Request, begun: Begun | None = None) -> Report:
     """Carry out one measurement; refuses whatever would make its figures worthless."""
     require_device(request.device)
     cpus = processors(request.threads) if request.device == "cpu" else []
-    with Begun(variables(request.threads)) as begun:
-        session = Session(request, begun.folder, cpus, begun.server)
+    with begun or Begun(measured(request.threads), FIRST) as begun:
+        session = Session(request, begun.folder, cpus, begun.servers)
         try:
             return session.measure()
         except Malformed as broken:
             session.children[-1].died(f"it sent {broken}")
         finally:
             session.close()
-
-
-def variables(threads: int) -> dict[str, str]:
-    """The environment of measured processes, beside what each inherits."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), **KEEPING}
 
 
 def processors(threads: int) -> list[int]:
@@ -86,15 +79,19 @@ def processors(threads: int) -> list[int]:
     return there[:threads]
 
 
-class Session(Base):
+class Session(Early):
     """One measurement under way."""
 
     def __init__(
-        self, request: Request, folder: Path, cpus: Sequence[int], server: Server | None = None
+        self,
+        request: Request,
+        folder: Path,
+        cpus: Sequence[int],
+        servers: Mapping[Imported, Server] | None = None,
     ) -> None:
-        """Processes are forked from ``server``, which imports torch once for all of them."""
+        """Processes are forked from ``servers``, by what is imported there once for all."""
         super().__init__(request.check(), folder)
-        self.server = server
+        self.servers = servers or {}
         self.asked = request
         self.cpus = cpus
         self.process = 0
@@ -126,25 +123,27 @@ class Session(Base):
             early.begin("warm", "starting torch")
         given = self._read_files()
         form = "" if asked.evaluated else "timed"
+        checked = None if asked.checked is None else Checked.read(asked.checked)
+        plan = self._plan(given)
+        if plan is not None and checked is not None:
+            twin = looks_like_twin(asked.path)
+            name = checked.function if twin else f"{plan.known.hir.name}.{plan.known.hir.func}"
+            checked.about(name, "twin" if twin else "hir" if asked.evaluated else "kernel")
         first, about = self._opened_player("candidate", asked.path, asked.selector, form, early)
         first.child.stop()
-        self.hir = about
-        if about.twin:
-            author = self._start("reference")
-            self.hir = self._hir(author, about)
-            author.close()
+        if plan is None or plan.known.hir.stands != about.stands:
+            self.hir = about
+            if about.twin:
+                author = self._start("reference")
+                self.hir = self._hir(author, about)
+                author.close()
+            plan = self._planned(self.hir, given)
+        self.hir = plan.known.hir
         reference = early or self._start("reference")
         reference.go()
         self._give(reference, self.hir)
-        described = reference.ask("describe", "describing its function")
-        signature = Signature.read(described, self.hir.module)
-        judged = self._judged(signature)
+        signature, judged, dims, files = plan.signature, plan.judged, plan.dims, plan.files
         weights = gather_weights(asked.weights, signature, self.seed, self.folder)
-        files = None if asked.files is None else named_files(asked.files, signature)
-        cases = list(self._cases(signature, files, given))
-        if len(cases) != 1:
-            refuse("measure-extents", None, count=len(cases))
-        dims = cases[0]
         drawn = self._draws(signature, dims, files, given, ("ordinary",) * RANDOM_DRAWS)
         draws = [draw.inputs for draw in drawn]
         threads = asked.threads if asked.device == "cpu" else 0  # a device's own, all of them
@@ -186,7 +185,7 @@ class Session(Base):
             self._verify(players, known, dims, judged)
             self._hold_artefacts(candidate, not about.twin and not asked.evaluated)
             if number == 0:
-                self._hold_checked(about)
+                self._hold_checked(about, checked)
                 said = self._libraries(players)
             for player in players:
                 assert player.runner is not None
@@ -214,9 +213,9 @@ class Session(Base):
     def _place(self) -> Path:
         return self.folder / str(self.process)
 
-    def _start(self, role: Role) -> Child:
+    def _start(self, role: Role, imported: Imported = "torch") -> Child:
         child = Child(role, self.folder, self.asked.seconds, self.asked.device,
-                      needed=[self.asked.path], server=self.server)  # fmt: skip
+                      needed=[self.asked.path], server=self.servers.get(imported))  # fmt: skip
         self.children.append(child)
         return child
 
@@ -399,16 +398,6 @@ class Session(Base):
 
     # ---- verification
 
-    def _judged(self, signature: Signature) -> Predicates:
-        if self.asked.outs:
-            judged: Predicates = judged_outputs(self.asked.outs, signature)
-        else:
-            equal = (Predicate("equal", {}),)
-            judged = {output.name: equal for output in signature.outputs}
-        for output in signature.outputs:
-            hold_predicates(output.name, judged[output.name], output.dtype)
-        return judged
-
     def _hold(
         self,
         player: Player,
@@ -471,12 +460,12 @@ class Session(Base):
         """What the candidate is: a ``twin``, an HIR's ``kernel``, or the ``hir`` evaluated."""
         return "twin" if about.twin else "hir" if self.asked.evaluated else "kernel"
 
-    def _hold_checked(self, about: About) -> None:
+    def _hold_checked(self, about: About, checked: Checked | None) -> None:
         """Refuse a candidate that is not what the report says that was given for its check."""
-        if self.asked.checked is not None:
+        if checked is not None:
+            checked.about(f"{about.name}.{about.func}", self._form(about))
             sources = {near(path): digest for path, digest in self.sources.items()}
-            self.checked = hold_checked(self.asked.checked, f"{about.name}.{about.func}",
-                                        self._form(about), sources, self.artefacts)  # fmt: skip
+            self.checked = checked.hold(sources, self.artefacts)
 
     def _ask_device(self) -> None:
         """What the device says of itself now: clocks, temperature, driver."""

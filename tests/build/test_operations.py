@@ -24,6 +24,8 @@ FLOATS = {
     **{name: f"tf.{name}(a, b)" for name in BINARY},
     "gelu_tanh": 'tf.gelu(a, approximate="tanh")',
     "number": "a * 0.1 + 3",
+    "fma": "tf.fma(a, b, -(a * b))",
+    "fma_number": "tf.fma(a, 0.1, b)",
     "clamp": "tf.clamp(a, -0.3, 0.7)",
     "where": "tf.where(a < b, a, 0.25)",
     "logical": "tf.logical_and(a < b, tf.logical_not(b > 1.0))",
@@ -42,7 +44,7 @@ INTEGERS = {
 }
 EXACT = {"neg", "abs", "ceil", "floor", "round", "relu", "minimum", "maximum", "clamp", "where",
          "logical", "to_i32", "to_bool", "to_f32", "to_bf16", "to_i8", "add", "sub", "mul",
-         "square", "div", "floor_div", "mod", "number"}  # fmt: skip
+         "square", "div", "floor_div", "mod", "number", "fma", "fma_number"}  # fmt: skip
 """Rounded at most once by each side, in the same way."""
 
 CASES = {

@@ -83,7 +83,7 @@ HELD = TensorType((128,), F32, layout_from((Split(128, MESH.axes[2]),)), "rmem")
     ("op", "instr"),
     [
         ("add", "binary"), ("pow", "binary"), ("cmp_lt", "binary"), ("exp", "unary"),
-        ("gelu", "unary"), ("cast", "cast"), ("where", "where"), ("clamp", "clamp"),
+        ("gelu", "unary"), ("cast", "cast"), ("where", "where"), ("clamp", "clamp"), ("fma", "fma"),
         ("relu", "relu"), ("reduce", "reduce"), ("zeros", "fill"), ("full_like", "fill"),
         ("arange", "arange"), ("reshard", "copy"), ("insert_slice", "copy"),
     ],

@@ -282,6 +282,7 @@ REFERENCES: dict[str, Callable[[Arrays, Attrs], Any]] = {
     "sin": of(np.sin),
     "cos": of(np.cos),
     "pow": of(np.power),
+    "fma": of(lambda x, y, z: Near(x * y + z, np.abs(x * y) + np.abs(z))),
     "where": of(np.where),
     "clamp": clamp,
     "gelu": gelu,

@@ -19,7 +19,7 @@ COMPARE = {
 }  # fmt: skip
 CALLS = frozenset([
     "minimum", "maximum", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2", "log", "log2",
-    "ceil", "floor", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
+    "ceil", "floor", "fma", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
 ])  # fmt: skip
 """Operations that are functions of the same name in a family's header."""
 SPELLED = {"mod": "remainder", "round": "rint"}

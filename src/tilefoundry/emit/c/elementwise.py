@@ -155,6 +155,6 @@ def _counted(k: Kernel, lanes: tuple[Dim, ...], dtype: DType) -> str:
 
 
 EMITTERS = {
-    **dict.fromkeys(("unary", "binary", "cast", "clamp", "where", "relu"), emit_elementwise),
+    **dict.fromkeys(("unary", "binary", "fma", "cast", "clamp", "where", "relu"), emit_elementwise),
     "arange": emit_arange,
 }

@@ -256,6 +256,17 @@ TF f32v tf_fma_f32(f32v a, f32v b, f32v c) {
     return r;
 #endif
 }
+TF f64v tf_fma_f64(f64v a, f64v b, f64v c) {
+#if defined(__FMA__) && TF_LANES == 4 && !defined(TF_MODEL)
+    return (f64v)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(__AVX512F__) && TF_LANES == 8 && !defined(TF_MODEL)
+    return (f64v)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#else
+    f64v r;
+    TF_EACH r[l] = __builtin_fma(a[l], b[l], c[l]);
+    return r;
+#endif
+}
 TF f32v tf_sqrt_f32(f32v x) {
 #if defined(__AVX__) && TF_LANES == 8
     return (f32v)_mm256_sqrt_ps((__m256)x);

@@ -7,18 +7,6 @@
 #ifndef TF_MATRIX_H
 #define TF_MATRIX_H
 
-TF f64v tf_fma_f64(f64v a, f64v b, f64v c) {
-#if defined(__FMA__) && TF_LANES == 4 && !defined(TF_MODEL)
-    return (f64v)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
-#elif defined(__AVX512F__) && TF_LANES == 8 && !defined(TF_MODEL)
-    return (f64v)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
-#else
-    f64v r;
-    TF_EACH r[l] = __builtin_fma(a[l], b[l], c[l]);
-    return r;
-#endif
-}
-
 /* VDPBF16PS: the product of the high halves is added first, then that of the low ones. */
 TF f32v tf_dot_bf16(u32v a, u32v b, f32v c) {
 #if defined(__AVX512BF16__) && TF_LANES == 16 && !defined(TF_MODEL)

@@ -139,6 +139,6 @@ def emit_arange(k: Kernel, issue: Issue, mesh: Mesh) -> None:
 
 
 EMITTERS = {
-    **dict.fromkeys(("unary", "binary", "cast", "clamp", "where", "relu"), emit_elementwise),
+    **dict.fromkeys(("unary", "binary", "fma", "cast", "clamp", "where", "relu"), emit_elementwise),
     "arange": emit_arange,
 }

@@ -201,6 +201,8 @@ TF_PACKED(maximum, "max.NaN.bf16x2", bf16)
 
 // Arithmetic in f32 and f64. NaN goes through minima and maxima.
 
+TF float tf_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+TF double tf_fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 TF float tf_minimum(float a, float b) {
     float r;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));

@@ -29,4 +29,5 @@ CONTRACTS = (
     UnitInstr("reduce", "reduce", ("reduce",), ("rmem",), 16, combines=True, reads=("smem",)),
     on_registers("fill", "full_like", ("zeros", "full_like"), 17),
     on_registers("arange", "arange", ("arange",), 18),
+    on_registers("fma", "fma", ("fma",), 19),
 )

@@ -1,0 +1,80 @@
+"""fma: out[i] = x[i] * y[i] + z[i], rounded once in f32 or f64.
+
+Where the operator form ``x * y + z`` rounds the product first, this does not (IEEE 754,
+fusedMultiplyAdd). 16-bit floats are computed so in f32, and rounded once more when stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import inf, isfinite
+from typing import Any
+
+from tilefoundry.ir.types import Type
+from tilefoundry.ops._elementwise import FLOATS, Elementwise, common, over
+from tilefoundry.ops.base import Example
+from tilefoundry.ops.signature import Operand
+
+
+class Fma(Elementwise):
+    params = (
+        Operand("x", number=True),
+        Operand("y", number=True),
+        Operand("z", number=True),
+    )
+
+    def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
+        import torch
+
+        x, y, z = torch.broadcast_tensors(*common(args))
+        if x.dtype == torch.float64:
+            made = [
+                _fused(*t) for t in zip(*(a.flatten().tolist() for a in (x, y, z)), strict=True)
+            ]
+            return torch.tensor(made, dtype=x.dtype, device=x.device).reshape(x.shape)
+        # the product of two f32 is exact in f64
+        product, more = x.double() * y.double(), z.double()
+        return _to_odd(product, more).float().to(x.dtype)
+
+
+def _to_odd(a: Any, b: Any) -> Any:
+    """a + b of f64, to an odd last place where it is not exact: rounding that to fewer places is
+    rounding the sum (Boldo and Melquiond, 2008)."""
+    import torch
+
+    total = a + b
+    part = total - a
+    rest = (a - (total - part)) + (b - part)  # what the sum leaves, exactly (Knuth's TwoSum)
+    bits = total.view(torch.int64)
+    off = torch.isfinite(total) & (rest != 0) & (bits & 1 == 0)
+    step = torch.where((rest > 0) == (total > 0), 1, -1)
+    return torch.where(off, bits + step, bits).view(torch.float64)
+
+
+def _fused(x: float, y: float, z: float) -> float:
+    """x * y + z of f64: a quotient of integers is rounded once."""
+    if not (isfinite(x) and isfinite(y)):
+        return x * y + z
+    if not isfinite(z):
+        return z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    if not exact:
+        return 0.0 if x and y else x * y + z  # the sign of a zero
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
+OP = Fma(
+    "fma",
+    "fma",
+    kinds=("float",),
+    flops=2,
+    examples=(
+        *over(*FLOATS, shapes=((4, 8), (4, 8), (4, 8))),
+        Example((((4, 8), "f32"), ((), "f32"), ((8,), "f32"))),
+        Example((((4, 1), "bf16"), ((8,), "f32"), ((4, 8), "f32"))),
+    ),
+)

@@ -1,5 +1,5 @@
 """What prefetch says of a product's right operand is asked for as far ahead as it says, and in
-the compiled loop step by step."""
+the compiled loop step by step; where the sums go is asked for meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).parents[1] / "programs_cpu" / "gemm_avx512.py"
 def test_each_vector_is_asked_for_once_and_as_far_ahead_as_said(ahead):
     source = emit(finalize(load_source(str(PROGRAM), None, {"AHEAD": ahead}))[0])
     text = source.files["gemm.c"]
-    asked = re.findall(r"__builtin_prefetch\((.*)\);", text)
+    asked = re.findall(r"__builtin_prefetch\(((?:first|panels) .*)\);", text)
     loaded = re.findall(r"= tf_load_f32\(((?:first|panels) .*)\);", text)
     assert len(asked) == len(loaded) == 16  # four vectors in each of four loops
     for later, now in zip(asked, loaded, strict=True):
@@ -43,6 +43,26 @@ def test_a_step_asks_for_its_own_vectors_only(tmp_path):
     word = "".join("f" if x == "vfmadd" else "p" for x in seen)
     assert word.count("p") >= 4 * 4 * 8  # four vectors, four loops, eight steps written out
     assert "ppppp" not in word
+
+
+@pytest.mark.parametrize("depth", [384, 259])
+def test_each_line_that_sums_are_stored_to_is_asked_for_once_while_they_are_made(depth):
+    source = emit(
+        finalize(load_source(str(PROGRAM), None, {"KC": depth, "K": 2 * depth, "N": 128}))[0]
+    )
+    text = source.files["gemm.c"]
+    tables = list(re.finditer(r"const void \*const (into\w*)\[(\d+)\] = \{(.*)\};", text))
+    assert tables
+    for table in tables:
+        name, count, lines = table[1], int(table[2]), table[3].split(", ")
+        stored = re.findall(r"tf_store_f32\((out .*?), ", text[table.end() :])[:count]
+        assert lines == stored and len(set(lines)) == count
+        turns = re.search(r"for \(long (\w+) = 0; \1 < (\d+); \1\+\+\)", text[table.end() :])
+        assert turns and int(turns[2]) == depth // 16
+        every = re.findall(rf"__builtin_prefetch\({name}\[(.*?)\], 1\);", text)
+        places = [eval(p, {turns[1]: t}) for t in range(int(turns[2])) for p in every]
+        assert sorted(p for p in places if p < count) == list(range(count))
+        assert len(places) == count or f"< {count}) __builtin_prefetch({name}[" in text
 
 
 def offset(place: str) -> int:

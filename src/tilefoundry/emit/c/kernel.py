@@ -91,6 +91,8 @@ class Kernel(Statements):
         self.sizes = {level: n for level, n in sizes.items() if level != self.level}
         self.cores = prod(self.sizes.values())
         self.names: dict[object, str] = {}
+        self.after: tuple[Stmt, ...] = ()
+        """What follows the statement that is being written, in its body."""
         self.meets = False
         """Whether cores wait for one another."""
         self.work: list[tuple[Buffer, int]] = []
@@ -179,7 +181,8 @@ class Kernel(Statements):
     # Statements
 
     def body(self, stmts: tuple[Stmt, ...], mesh: Mesh) -> None:
-        for stmt in stmts:
+        for number, stmt in enumerate(stmts):
+            self.after = stmts[number + 1 :]
             self.statement(stmt, mesh)
 
     def scope(self, stmt: With, mesh: Mesh) -> None:

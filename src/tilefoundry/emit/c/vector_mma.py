@@ -1,7 +1,8 @@
 """Products by vector registers: repeats along m and n are written out, those along k loop.
 
 Sums stay in registers: each repeat names its vector by a constant. B is loaded and A broadcast
-once for each step of k where k is the outer repeat, as the order says.
+once for each step of k where k is the outer repeat, as the order says. Where the operand is asked
+for ahead, so are meanwhile the lines of memory that the sums go to.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from tilefoundry.emit.address import address
 from tilefoundry.emit.c.held import digits_of
-from tilefoundry.emit.c.kernel import Kernel
+from tilefoundry.emit.c.kernel import UNROLL, Kernel
 from tilefoundry.ir.expr import Dim, IterVar
 from tilefoundry.targets.contract.pattern import MmaAtom
 from tilefoundry.tir.program import Issue, View
@@ -20,6 +21,42 @@ WRITTEN_OUT = 32
 """Repeats along k up to which they are written out where registers are an operand."""
 DEPTH = 8
 """Steps of the loop over k that the compiler is asked to write out."""
+
+
+STRETCH = 16
+"""Steps of the loop over k between lines of the result that are asked for."""
+MOST = 2
+"""Of those the lines at once; where steps are too few for that, none is asked for."""
+WRITTEN = 4
+"""Steps of a stretch that are written out."""
+LINE = 64
+"""Bytes that one request for memory brings."""
+
+
+def targets(k: Kernel, issue: Issue) -> list[str]:
+    """Where the lines of memory lie that later statements of the same body write the sums to, or
+    what is made of them, before another product adds to them."""
+    made, out = {issue.writes[0].buffer}, list[Dim]()
+    names = list[str]()
+    for stmt in k.after:
+        if not isinstance(stmt, Issue) or "atom" in stmt.attrs:
+            break
+        write, driver = stmt.writes[0], k.driver(stmt)
+        if not made & {v.buffer for v in stmt.reads if isinstance(v, View)} or driver is None:
+            continue
+        if k.in_registers(write):
+            made.add(write.buffer)
+            continue
+        domain = k.domain(driver)
+        for at in k.each(domain) if domain.size <= UNROLL else ():
+            lanes = k.per_lane(address(write.buffer, k.element(write, at)))
+            near = (lanes[0] - x for x in out)
+            line = LINE * 8 // write.dtype.bits
+            if lanes[-1] - lanes[0] != k.lanes - 1 or any(x in range(line) for x in near):
+                continue
+            out.append(lanes[0])
+            names.append(f"{k.names[write.buffer]} + {k.dim(lanes[0])}")
+    return names
 
 
 @dataclass
@@ -40,16 +77,45 @@ class _Product:
             return
         axis, *rest = order
         if axis == 2 and self.rolled:
-            var = IterVar("k", 0, self.repeat[2] - 1)
-            saved, self.held = self.held, {}
-            self.k.out.line(f"#pragma GCC unroll {DEPTH}")
-            with self.k.loop(var, self.repeat[2]):
-                self.nest(tuple(rest), {**at, 2: var.expr()})
-                self.k.out.line("TF_STEP_END;")
-            self.held = saved
+            asked = [] if at or "prefetch" not in self.issue.attrs else targets(self.k, self.issue)
+            if 0 < len(asked) <= MOST * (self.repeat[2] // STRETCH):
+                self.asking(asked, tuple(rest))
+            else:
+                self.steps(0, self.repeat[2], tuple(rest), at)
             return
         for n in range(self.repeat[axis]):
             self.nest(tuple(rest), {**at, axis: n})
+
+    def steps(self, first: Dim, count: int, rest: tuple[int, ...], at: dict[int, Dim]) -> None:
+        """The loop over ``count`` steps of k from ``first``; a short one is written out in part
+        here, as compilers leave its loop as it is."""
+        written = WRITTEN if count == STRETCH else 1
+        var = IterVar("k", 0, count - 1)
+        if written == 1:
+            self.k.out.line(f"#pragma GCC unroll {DEPTH}")
+        with self.k.loop(var, count, written):
+            for step in range(written):
+                saved, self.held = self.held, {}
+                self.nest(rest, {**at, 2: first + var.expr() + step})
+                self.k.out.line("TF_STEP_END;")
+                self.held = saved
+
+    def asking(self, lines: list[str], rest: tuple[int, ...]) -> None:
+        """The loop over k, in which lines of memory are asked for one by one: all at once they
+        would hold up the operands that stream beside them."""
+        out, (turns, left) = self.k.out, divmod(self.repeat[2], STRETCH)
+        each, table = -(-len(lines) // turns), out.name("into")
+        out.line(f"const void *const {table}[{len(lines)}] = {{{', '.join(lines)}}};")
+        var = IterVar("turn", 0, turns - 1)
+        with self.k.loop(var, turns):
+            turn = self.k.names[var]
+            for n in range(each):
+                place = f"{each} * {turn} + {n}" if each > 1 else turn
+                test = f"if ({place} < {len(lines)}) " if each * turns > len(lines) else ""
+                out.line(f"{test}__builtin_prefetch({table}[{place}], 1);")
+            self.steps(var.expr() * STRETCH, STRETCH, rest, {})
+        if left:
+            self.steps(turns * STRETCH, left, rest, {})
 
     @property
     def rolled(self) -> bool:

@@ -1,9 +1,17 @@
 """Reuse windows, against a replay of every access in lockstep."""
 
+from pathlib import Path
+
 from hypothesis import HealthCheck, given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+from tilefoundry.analyze import reuse
+from tilefoundry.analyze.function import price
+from tilefoundry.lang.load import load_source
+from tilefoundry.lang.parse import module_context
+
+GPU = Path(__file__).parents[2] / "examples" / "gpu"
 MB = 1 << 20
 
 
@@ -65,18 +73,19 @@ def f(x: Tensor[(512, 16), "f32"], y: Tensor[(512, 16), "f32"]):
         for task in range(cta.p, {tasks}, {units}):
             m = {a} * 8
             n = {b} * 8
-            for k in tf.tile(16, 4):
-                s = tf.reshard(x[m:m + 8, k], storage="smem")
-                t = tf.reshard(y[n:n + 8, k], storage="smem")
+            for step in range(0, 16, 4):
+                k = step + {turn} * (12 - 2 * step)
+                s = tf.reshard(x[m:m + 8, k:k + 4], storage="smem")
+                t = tf.reshard(y[n:n + 8, k:k + 4], storage="smem")
                 acc = acc + tf.reshard(s, storage="rmem") * tf.reshard(t, storage="rmem")
         out = tf.insert_slice(out, tf.reshard(acc, storage="gmem"), (cta.p * 8, 0))
     return out
 """
 
 
-def replay(units, tasks, a, b):
+def replay(units, tasks, a, b, turn):
     """Largest bytes touched between two uses of one tile of x at different tasks, use
-    included, when all units step together."""
+    included, when all units step together. A task walks k backwards where ``turn`` is 1."""
     steps = []
     for j in range(-(-tasks // units)):
         live = [p for p in range(units) if p + j * units < tasks]
@@ -84,8 +93,9 @@ def replay(units, tasks, a, b):
             slot = set()
             for p in live:
                 task = p + j * units
-                slot.add(("x", eval(a, {"task": task}), k))
-                slot.add(("y", eval(b, {"task": task}), k))
+                at = k + eval(turn, {"task": task}) * (3 - 2 * k)
+                slot.add(("x", eval(a, {"task": task}), at))
+                slot.add(("y", eval(b, {"task": task}), at))
             steps.append((j, slot))
     largest, last = 0, {}
     for at, (j, slot) in enumerate(steps):
@@ -108,11 +118,12 @@ EXPRESSIONS = ["(task % 3)", "(task // 3)", "(task % 4 + task // 12 * 4)", "(tas
     tasks=st.integers(5, 24),
     a=st.sampled_from(EXPRESSIONS),
     b=st.sampled_from(EXPRESSIONS),
+    turn=st.sampled_from(["0", "1", "(task // 2 % 2)", "(task % 2)"]),
 )
-def test_windows_bound_a_replay(program, units, tasks, a, b):
-    case = program(BODY.format(units=units, tasks=tasks, a=a, b=b), cta=units)
+def test_windows_bound_a_replay(program, units, tasks, a, b, turn):
+    case = program(BODY.format(units=units, tasks=tasks, a=a, b=b, turn=turn), cta=units)
     found = windows(case).get(("x", "task"))
-    truth = replay(units, tasks, a, b)
+    truth = replay(units, tasks, a, b, turn)
     if found is None:
         assert truth == 0
         return
@@ -121,4 +132,28 @@ def test_windows_bound_a_replay(program, units, tasks, a, b):
     # the two steps touches: at most a step's worth more than one side.
     step = 2 * units * 8 * 4 * 4
     assert truth <= found.window.value + step
-    assert found.window.value <= truth + 4 * step
+    assert found.window.value <= truth + (4 if turn in "01" else 8) * step
+
+
+def test_k_backwards_on_odd_tasks_is_counted_by_pieces_as_by_tiles(program, monkeypatch):
+    turned = BODY.format(units=3, tasks=20, a=EXPRESSIONS[2], b=EXPRESSIONS[1], turn="(task % 2)")
+    case = program(turned, cta=3)
+    told = []
+    for by_tiles in (False, True):
+        if by_tiles:
+            monkeypatch.setattr(reuse, "_folded", lambda *_: None)
+        found = windows(case)[("x", "task")]
+        told.append((found.holds.value, found.window.value, found.hit))
+    assert told[0] == told[1]
+
+
+def test_k_backwards_in_a_program_of_many_tiles_is_decided():
+    """gemm_halves walks K backwards on odd rounds. The tasks of a wave lie in two groups of 16 rows
+    of tiles at most: 32 strips of A of 128 x 5120 bf16, and whole columns of B."""
+    loaded = load_source(str(GPU / "gemm_halves.py"), None, {})
+    module = loaded.module
+    priced = price(module, module.funcs[loaded.func], module.target.load(), module_context(module),
+                   {}, "cta")  # fmt: skip
+    found = {(w.access.home.name, w.time): w for w in priced.windows}
+    assert found["a", "task"].holds.value == 2 * 16 * 128 * 5120 * 2
+    assert found["b", "task"].holds.value % (256 * 5120 * 2) == 0

@@ -7,9 +7,10 @@ across steps of a loop, or across waves, tiles that come again are reused across
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import pairwise
+from math import prod
 
 from tilefoundry.analyze.access import READ
 from tilefoundry.analyze.figure import UPPER, ZERO, Figure, Undecidable, undecided
@@ -24,7 +25,7 @@ from tilefoundry.analyze.tiles import (
     unit_axes,
 )
 from tilefoundry.analyze.trips import count, visitor
-from tilefoundry.ir.expr import Dim, Sym, bounds, substitute, symbols
+from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, maximum, minimum, substitute, symbols
 from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import Loop
 
@@ -32,7 +33,39 @@ MOST_VISITS = 1 << 18
 """Tile touches that one reuse question may enumerate."""
 
 Chunk = tuple[Access, tuple[int, ...]]
-Slots: TypeAlias = tuple[list[set[Chunk]], Mapping[Chunk, int]]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What is touched slot by slot, and the bytes of each piece. ``turned``: in some slots inner
+    loops walk another way than in others."""
+
+    touched: list[set[Chunk]]
+    weights: Mapping[Chunk, int]
+    turned: bool
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """One slot's tiles as a piece: its ``keys``, and how many tiles it is of. Of each of
+    ``spreads``, (key of the first tile, of the last, tiles between them), the inner loop walks
+    from one to the other, whichever way."""
+
+    keys: tuple[Dim, ...]
+    count: int
+    spreads: tuple[tuple[int, int, int], ...] = ()
+
+    def tiles(self, key: Sequence[int]) -> int:
+        """Distinct tiles of the piece with these values."""
+        return self.count * prod(n if key[a] != key[b] else 1 for a, b, n in self.spreads)
+
+    def are_apart(self, found: Collection[tuple[int, ...]]) -> bool:
+        """Pieces are the same or share no tile."""
+        for a, b, _ in self.spreads:
+            ends = sorted({(key[a], key[b]) for key in found})
+            if any(low <= high for (_, high), (low, _) in pairwise(ends)):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -173,7 +206,8 @@ def _outer_name(access: Access) -> str:
 
 def _in_time(every: _Touched, access: Access, capacity: int | None) -> Window | None:
     """The same tile again at a later step of the outer loops, or in a later wave."""
-    slots, weights = every.slots(access.site.nest[:-1])
+    all_slots = every.slots(access.site.nest[:-1])
+    slots, weights = all_slots.touched, all_slots.weights
     if len(slots) < 2:
         return None
     pairs: dict[tuple[int, int], int] = {}
@@ -188,7 +222,7 @@ def _in_time(every: _Touched, access: Access, capacity: int | None) -> Window | 
             last[chunk] = at
     if not pairs:
         return None
-    sizes = {pair: _between(slots, weights, *pair) for pair in pairs}
+    sizes = {pair: _between(all_slots, *pair) for pair in pairs}
     holds = max(sum(weights[c] for c in slot if c[0] is access) for slot in slots)
     window = Figure(max(sizes.values()), UPPER)
     again: dict[int, int] = {}
@@ -207,11 +241,15 @@ def _slots(
     slots: list[set[Chunk]] = []
     weights: dict[Chunk, int] = {}
     visits = 0
+    turned = False
     for access in accesses:
         axes = unit_axes(program, access)
         coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
+        turned |= _turns(program, access, outer)
         folded = _folded(program, access, outer)
-        keys, factor = folded or (access.keys, 1)
+        pieces = folded or Pieces(access.keys, 1)
+        keys = pieces.keys
+        seen: set[tuple[int, ...]] = set()
         steps = [(x, program.span(x)) for x in outer]
         inner = [] if folded else [(x, program.span(x)) for x in access.site.nest[len(outer) :]]
         demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)])
@@ -231,51 +269,93 @@ def _slots(
                 for j, tiles in enumerate(found):
                     chunks = {(access, key) for key in tiles}
                     slots[base + j] |= chunks
-                    weights |= dict.fromkeys(chunks, access.size * factor)
+                    weights |= {c: access.size * pieces.tiles(c[1]) for c in chunks}
+                    seen.update(tiles)
             base += longest
-    return slots, weights
+        if not pieces.are_apart(seen):
+            raise Undecidable("the tiles of one step and of another are neither the same nor apart")
+    return Slots(slots, weights, turned)
 
 
-def _folded(
-    program: Program, access: Access, outer: tuple[Loop, ...]
-) -> tuple[tuple[Dim, ...], int] | None:
-    """Keys of one slot's piece, and how many tiles the inner loops make of it.
+def _inside(program: Program, access: Access, outer: tuple[Loop, ...]) -> list[tuple[Dim, Dim]]:
+    """Each key at the first step of the inner loops, and what these add to it."""
+    inner = access.site.nest[len(outer) :]
+    first: dict[Sym, Dim] = {x.var: program.bind(x.start) for x in inner}
+    begun = [substitute(key, first) for key in access.keys]
+    return [(at, key - at) for at, key in zip(begun, access.keys, strict=True)]
 
-    None where the inner loops depend on the slot or the unit: then pieces are single tiles.
+
+def _turns(program: Program, access: Access, outer: tuple[Loop, ...]) -> bool:
+    """What the inner loops add to a key differs from slot to slot, or from unit to unit."""
+    held = {x.var for x in access.site.nest[len(outer) :]}
+    return any(not symbols(rest) <= held for _, rest in _inside(program, access, outer))
+
+
+def _folded(program: Program, access: Access, outer: tuple[Loop, ...]) -> Pieces | None:
+    """One slot's tiles as a piece; None where the inner loops' bounds depend on the slot or the
+    unit, or a key is not linear in the one inner loop that walks it: then pieces are single tiles.
     """
     nest = access.site.nest
     inner = nest[len(outer) :]
     held: set[Sym] = {x.var for x in inner}
-    first: dict[Sym, Dim] = {x.var: program.bind(x.start) for x in inner}
     if any(symbols(x) for loop in inner for x in program.span(loop)):
         return None
     keys: list[Dim] = []
     own: list[Dim] = []
-    for key in access.keys:
-        outside = substitute(key, first)
-        rest = key - outside  # what the inner loops add to the slot's part
-        if not symbols(rest) <= held:
+    walked: list[tuple[Loop, Dim]] = []
+    for outside, rest in _inside(program, access, outer):
+        loops = [x for x in inner if x.var in symbols(rest)]
+        if symbols(rest) <= held:
+            own += [rest] if rest != 0 else []
+            keys.append(outside)
+        elif len(loops) == 1 and _linear(rest, loops[0].var):
+            walked.append((loops[0], outside + rest))
+        else:
             return None
-        keys.append(outside)
-        if rest != 0:
-            own.append(rest)
+    through = [loop for loop, _ in walked]
+    if len(set(through)) < len(through) or any(
+        loop.var in closure(program.bind, own, nest) for loop in through
+    ):
+        return None
+    spreads: list[tuple[int, int, int]] = []
+    for loop, key in walked:
+        start, stop, step = program.span(loop)
+        steps = count(start, stop, step)
+        if not isinstance(steps, int) or steps < 1:
+            return None
+        ends = [substitute(key, {loop.var: at}) for at in (start, start + (steps - 1) * step)]
+        spreads.append((len(keys), len(keys) + 1, steps))
+        keys += [minimum(*ends), maximum(*ends)]
     loops = [(x, program.span(x)) for x in inner if x.var in closure(program.bind, own, nest)]
     tiles = 1
     for _, span in loops:
         tiles *= max(1, int(min(bounds(count(*span))[1], MOST_VISITS + 1)))
     if tiles > MOST_VISITS:
         raise Undecidable(f"reuse takes more than {MOST_VISITS} tile visits to tell")
-    return tuple(keys), len(set(visitor([], (), loops, own)()[0])) if own else 1
+    made = len(set(visitor([], (), loops, own)()[0])) if own else 1
+    return Pieces(tuple(keys), made, tuple(spreads))
 
 
-def _between(slots: list[set[Chunk]], weights: Mapping[Chunk, int], a: int, b: int) -> int:
+def _linear(x: Dim, var: Sym) -> bool:
+    """``x`` is a factor times ``var`` and a rest, neither of which depends on ``var``."""
+    terms = x.terms if isinstance(x, Expr) else ()
+    return all(
+        sum(atom == var for atom in mono) <= 1
+        and not any(var in symbols(atom.expr()) for atom in mono if atom != var)
+        for mono, _ in terms
+    )
+
+
+def _between(all_slots: Slots, a: int, b: int) -> int:
     """Bytes touched from a use in slot ``a`` to the next in slot ``b``, at most.
 
     At a common point of the inner loops: what both slots touch and all between counts
-    whole; of what only one of them touches, its tail or head, so no more than the larger.
+    whole; of what only one of them touches, its tail or head, so no more than the larger. Where
+    the loops turn, a tile at the beginning of one slot may be at the end of the other: both.
     """
+    slots, weights = all_slots.touched, all_slots.weights
     whole: set[Chunk] = slots[a] & slots[b]
     whole = whole.union(*slots[a + 1 : b])
     tail = sum(weights[c] for c in slots[a] - whole)
     head = sum(weights[c] for c in slots[b] - whole)
-    return sum(weights[c] for c in whole) + max(tail, head)
+    return sum(weights[c] for c in whole) + (tail + head if all_slots.turned else max(tail, head))

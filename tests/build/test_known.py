@@ -131,7 +131,7 @@ def test_the_command_tells_it_without_lowering(tmp_path):
 def test_told_data_is_emitted_as_the_program_is(home):
     """A process that judges builds what another one parsed: by the same key, to the same source."""
     found = loaded("softmax", {})
-    again = Selected(found.file, from_data(json.loads(json.dumps(to_data(found.module)))),
+    again = Selected("elsewhere", from_data(json.loads(json.dumps(to_data(found.module)))),
                      found.func)  # fmt: skip
     assert key(found) == key(again)
     assert emit(finalize(found)[0]) == emit(finalize(again)[0])

@@ -48,7 +48,7 @@ def key_of(loaded: Selected, options: tuple[str, ...], model: bool) -> str | Non
 
 def _parts(loaded: Selected, options: tuple[str, ...], model: bool) -> Iterator[object]:
     rows = to_data(loaded.module)
-    yield loaded.file, loaded.func, rows, options, model
+    yield loaded.func, rows, options, model
     files = dict.fromkeys(row[1] for row in rows if row[0] == "Span")
     yield [(file, lines_of(file)) for file in files]
     targets = dict.fromkeys(_targets(loaded.module))

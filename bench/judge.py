@@ -3,6 +3,7 @@
     python bench/judge.py            # every twin, in processes of its own
     python bench/judge.py --shared   # those that do no harm share a process: quick
     python bench/judge.py --device   # those of a device too
+    python bench/judge.py --chain    # what a check of the chain takes instead (--device: there too)
 
 The twins are those of ``tests/judge/cheats``: cheats of known kinds with the honest use of the
 same mechanism, attacks written against this judge, and HIR files whose Python reaches for it.
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +38,11 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--shared", action="store_true")
     options.add_argument("--device", action="store_true")
+    options.add_argument("--chain", action="store_true")
     asked = options.parse_args()
+    if asked.chain:
+        chain(["cpu", "cuda"] if asked.device else ["cpu"])
+        return
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -75,6 +83,62 @@ def run(kind, twins, folder, bench, counts) -> None:
             counts["caught"] += verdict != AGREES
         note = "" if right else f"  expected {' or '.join(twin.verdicts)}"
         print(f"{kind:8} {twin.name:32} {verdict:26} {seconds:6.2f} s{note}", flush=True)
+
+
+CHAIN = {
+    "HIR": ("hello_two_cuts.py:Placed.chain --expected expected.pt", 0),
+    "twin in C": ("hello_twin_c.py:InlineTwin", 0),
+    "twin in CUDA": ("hello_twin_cuda.py:InlineTwin", 0),
+    "wrong twin": ("hello_twin_wrong.py:FusedTwin", 1),
+}
+STATIC = {
+    "no such function": "hello_cpu.py:OnCores.none",
+    "no such output": "hello_cpu.py --out none --fn equal",
+    "a wrong rival": "hello_cpu.py --against 'torch: none(x)'",
+}
+ROUNDS = 3
+
+
+def chain(devices) -> None:
+    """Times of checks of the chain and of refusals of `measure`, in turn with importing torch;
+    bytecode is kept, as an installed package has it."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    # where it is not installed but on the path; -c puts this folder before that
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), env.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", "from tilefoundry.cli.main import main; main()"]
+    torch = [sys.executable, "-c", "import torch"]
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        for file in (ROOT / "examples").glob("hello_*"):
+            shutil.copy(file, made)
+
+        def took(line, exit) -> float:
+            start = time.perf_counter()
+            done = subprocess.run(line, cwd=made, env=env, capture_output=True, text=True)
+            seconds = time.perf_counter() - start
+            if done.returncode != exit:
+                sys.exit(f"{line[-20:]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            return seconds
+
+        took([sys.executable, "hello_reference.py"], 0)
+        asked = "--inputs files:x.pt --out output --fn equal --device"
+        rows = [
+            (f"check {name}, {device}", [*command, "check", *f"{text} {asked} {device}".split()], e)
+            for device in devices
+            for name, (text, e) in CHAIN.items()
+            if name != ("twin in C" if device == "cuda" else "twin in CUDA")
+        ]
+        for name, text in STATIC.items():
+            line = [*command, "measure", *shlex.split(text)]
+            rows.append((f"measure, {name}", line, 2 if "output" in name else 1))
+        for name, line, exit in rows:
+            times, imports = [], []
+            for _ in range(ROUNDS):
+                imports.append(took(torch, 0))
+                times.append(took(line, exit))
+            spelled = " ".join(f"{t:.2f}" for t in sorted(times))
+            print(f"{name:28} {spelled} s  import torch {min(imports):.2f} to {max(imports):.2f} s",
+                  flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

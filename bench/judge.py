@@ -39,9 +39,10 @@ def main() -> None:
     options.add_argument("--shared", action="store_true")
     options.add_argument("--device", action="store_true")
     options.add_argument("--chain", action="store_true")
+    options.add_argument("--rounds", type=int, default=3, help="of checks of the chain")
     asked = options.parse_args()
     if asked.chain:
-        chain(["cpu", "cuda"] if asked.device else ["cpu"])
+        chain(["cpu", "cuda"] if asked.device else ["cpu"], asked.rounds)
         return
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as made:
@@ -96,10 +97,9 @@ STATIC = {
     "no such output": "hello_cpu.py --out none --fn equal",
     "a wrong rival": "hello_cpu.py --against 'torch: none(x)'",
 }
-ROUNDS = 3
 
 
-def chain(devices) -> None:
+def chain(devices, rounds) -> None:
     """Times of checks of the chain and of refusals of `measure`, in turn with importing torch;
     bytecode is kept, as an installed package has it."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -133,7 +133,7 @@ def chain(devices) -> None:
             rows.append((f"measure, {name}", line, 2 if "output" in name else 1))
         for name, line, exit in rows:
             times, imports = [], []
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 imports.append(took(torch, 0))
                 times.append(took(line, exit))
             spelled = " ".join(f"{t:.2f}" for t in sorted(times))

@@ -57,7 +57,18 @@ INSIDE = [
     (["for r in range(0, 8):", "for s in range(0, 96, 8):"],
      "(s + r % 2 * (88 - 2 * s))", 8),
 ]  # fmt: skip
+BY_EVERY_POINT = [
+    # as many rows for each unit as there are: trips differ
+    (["for i in range(ceildiv(99 - core.b, 2)):"], "core.b + 2 * i", 2),
+    (["for i in range(min(51, 100 - core.b * 51)):"], "core.b * 51 + i", 1),
+    (["for i in range(0, 100, 9):"], "i % 30 * 3", 19),
+]
+"""Windows that neither bounds nor first and last values decide."""
 OUTSIDE = [
+    (["for i in range(ceildiv(101 - core.b, 2)):"], "core.b + 2 * i", 1, "b = 0, i = 50: from 100 "
+     "to 100"),
+    (["for i in range(0, 100, 9):"], "i % 30 * 3", 20, "i = 27: from 81 to 100"),
+    (["for i in range(0, 20):"], "i * 7 % 50 * 2", 3, "i = 7: from 98 to 100"),
     (["for r in range(0, 100, 8):"], "r", 8, "r = 96: from 96 to 103"),
     (["for r in range(core.b, 102, 2):"], "r", 1, "b = 0, r = 100: from 100 to 100"),
     (["for r in range(0, 96, 8):"], "r + 8", 8, "r = 88: from 96 to 103"),
@@ -77,6 +88,20 @@ def test_windows_that_stay_inside(tmp_path, case):
     func = load(tmp_path, body(*case))
     assert list(undecided(func.body)) == []
     assert all(w.is_inside and witness(w) is None for w in windows(func.body))
+
+
+@pytest.mark.parametrize("case", BY_EVERY_POINT, ids=lambda c: c[1])
+def test_windows_that_all_units_and_steps_keep_inside(tmp_path, case):
+    func = load(tmp_path, body(*case))
+    assert list(undecided(func.body)) == []
+    assert not all(w.is_inside for w in windows(func.body))
+
+
+def test_windows_of_too_many_steps_are_said_to_be_open(tmp_path, command):
+    """i * 7 % 100 has every value below 100, and 1,000,000 steps are too many to look at."""
+    load(tmp_path, body(["for i in range(1000000):"], "i * 7 % 100 * i // (i + 1)", 1))
+    answer = command("analyze", str(tmp_path / "program.py"))
+    assert answer.code == 3 and "verdict=undecided" in answer.stdout.splitlines()[0]
 
 
 @pytest.mark.parametrize("case", OUTSIDE, ids=lambda c: c[1])

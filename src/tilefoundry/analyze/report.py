@@ -182,6 +182,9 @@ class _Builder:
             items.append(number("axis", window.axis))
             items += [word(k, str(getattr(window, k))) for k in ("extent", "start", "size")]
             why = "it is not known whether every unit and step keeps it inside"
+            # what an open extent leaves open is decided where a size is given
+            if not window.is_open and why not in self.undecided:
+                self.undecided.append(why)
             items += [word("precision", "undecided"), Item("reason", why, QUOTED)]
             yield Line("window", tuple(items))
 

@@ -16,8 +16,10 @@ from tilefoundry.ir.expr import (
     MinMax,
     Sym,
     bounds,
+    ceildiv,
     evaluate,
     extremes,
+    render,
     substitute,
     symbols,
 )
@@ -28,6 +30,8 @@ MOST_FREE = 10
 """Coordinates and loops whose first and last values are tried together: 1,024 combinations."""
 FEW = 4
 """Values of a coordinate or a loop that are all tried."""
+MOST_POINTS = 1 << 17
+"""Units times steps that are all looked at where their first and last ones leave it open."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,17 @@ class Window:
     @property
     def last(self) -> Dim:
         return self.start + (self.size - 1) * self.stride
+
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        return self.start, self.size, self.stride, self.extent
+
+    @property
+    def is_open(self) -> bool:
+        """It depends on what is bound with a call, as open extents are."""
+        ends = (x for loop in self.loops for x in (loop.start, loop.stop, loop.step))
+        found = {s for x in (*self.parts, *ends) for s in symbols(x)}
+        return any(not isinstance(s, (Coord, LoopVar)) for s in found)
 
     @property
     def is_inside(self) -> bool:
@@ -94,7 +109,7 @@ def _slope(x: Dim, var: LoopVar) -> int:
 def hold_windows(body: Block) -> None:
     """Refuse the first window that leaves its tensor for a unit and a step (``slice-range``)."""
     for window in windows(body):
-        at = None if window.is_inside else witness(window)
+        _, at = judged(window)
         if at is not None:
             where = ", ".join(f"{s.name} = {v}" for s, v in at.items())
             refuse(
@@ -113,7 +128,16 @@ def hold_windows(body: Block) -> None:
 
 def undecided(body: Block) -> Iterator[Window]:
     """Windows of which neither is known."""
-    return (w for w in windows(body) if not w.is_inside and witness(w) is None)
+    return (w for w in windows(body) if judged(w) == (False, None))
+
+
+def judged(window: Window) -> tuple[bool, dict[Sym, int] | None]:
+    """Whether it is known to stay inside, and where it is known to leave: bounds, then the first
+    and last values of units and steps, then all of them."""
+    if window.is_inside:
+        return True, None
+    at = witness(window)
+    return (False, at) if at is not None else _every_point(window)
 
 
 def windows(body: Block, loops: tuple[Loop, ...] = ()) -> Iterator[Window]:
@@ -145,13 +169,48 @@ def witness(window: Window) -> dict[Sym, int] | None:
     is at its first or last value, or at any of few. None where there is none, or where there are
     too many to try."""
     around = {loop.var: loop for loop in window.loops}
-    parts = (window.start, window.size, window.stride, window.extent)
-    free = _free(parts, around)
+    free = _free(window.parts, around)
     if free is None or len(free) > MOST_FREE:
         return None
     coords = sorted((s for s in free if isinstance(s, Coord)), key=lambda s: s.name)
     steps = [loop for var, loop in around.items() if var in free]
     return _search(window, coords, steps, {})
+
+
+def _every_point(window: Window) -> tuple[bool, dict[Sym, int] | None]:
+    """As :func:`judged`, by all units and steps, compiled; unknown where they are too many."""
+    around = {loop.var: loop for loop in window.loops}
+    free = _free(window.parts, around)
+    if free is None:
+        return False, None
+    coords = sorted((s for s in free if isinstance(s, Coord)), key=lambda s: s.name)
+    steps = [loop for var, loop in around.items() if var in free]
+    points: float = 1
+    for lo, hi in (bounds(c.expr()) for c in coords):
+        points *= hi - lo + 1
+    for loop in steps:
+        points *= max(1, bounds(ceildiv(loop.stop - loop.start, loop.step))[1])
+    if points > MOST_POINTS:
+        return False, None
+    syms: list[Sym] = [*coords, *(loop.var for loop in steps)]
+    if not syms:
+        return True, None
+    names = {s: f"v{n}" for n, s in enumerate(syms)}
+
+    def say(x: Dim) -> str:
+        return f"({render(x, lambda s: names[s])})"
+
+    spans = [f"range({bounds(c.expr())[0]}, {bounds(c.expr())[1]} + 1)" for c in coords]
+    spans += [f"range({', '.join(map(say, (x.start, x.stop, x.step)))})" for x in steps]
+    walk = " ".join(f"for {names[s]} in {span}" for s, span in zip(syms, spans, strict=True))
+    leaves = f"{say(window.start)} < 0 or {say(window.last)} >= {say(window.extent)}"
+    at = "".join(f"{n}, " for n in names.values())
+    code = f"next((({at}) {walk} if {say(window.size)} > 0 and ({leaves})), None)"
+    try:
+        found = eval(code, {"__builtins__": {"min": min, "max": max, "range": range, "next": next}})
+    except (ZeroDivisionError, ValueError):  # refused where it is evaluated
+        return False, None
+    return found is None, None if found is None else dict(zip(syms, found, strict=True))
 
 
 def _free(parts: Sequence[Dim], around: Mapping[LoopVar, Loop]) -> set[Sym] | None:

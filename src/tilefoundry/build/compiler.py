@@ -44,6 +44,8 @@ def compiler() -> tuple[str, str]:
 READS = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
          "CCC_OVERRIDE_OPTIONS", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET")  # fmt: skip
 """Variables that C compilers take options or places from."""
+ENVIRONMENT = ("CC", *READS)
+"""Those that decide what compiles, and to what: a jailed process compiles by the same."""
 
 
 def stated(path: str, version: str, variables: tuple[str, ...]) -> tuple[str, ...]:

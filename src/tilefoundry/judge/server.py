@@ -17,10 +17,10 @@ from tilefoundry.judge.wire import receive, send
 KEPT = frozenset(
     [
         *("PATH", "LANG", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("CC", "CXX", "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+        *("CXX", "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
     ]
 )
-"""Variables that a child inherits, beside those of CUDA and the locale."""
+"""Variables that a child inherits, beside those of CUDA, the locale and our compilers."""
 KEPT_LEADS = ("CUDA_", "NVIDIA_", "LC_")
 Imported = Literal["", "torch", "torch without numpy"]
 """What children share beside our own code."""
@@ -138,8 +138,11 @@ def _home() -> str:
 
 def _environment() -> dict[str, str]:
     """What was compiled is used from the caller's cache, but nothing is added to it."""
+    from tilefoundry.build import compiler
     from tilefoundry.build.cache import READ_ONLY, root
+    from tilefoundry.targets.folder import shipped
 
-    kept = {k: v for k, v in os.environ.items() if k in KEPT or k.startswith(KEPT_LEADS)}
+    names = KEPT.union(*(m.ENVIRONMENT for m in (compiler, *shipped("host.compiler"))))
+    kept = {k: v for k, v in os.environ.items() if k in names or k.startswith(KEPT_LEADS)}
     return {**kept, "USER": "candidate", "LOGNAME": "candidate", "TILEFOUNDRY_HOME": documents(),
             READ_ONLY: str(root())}  # fmt: skip

@@ -30,6 +30,8 @@ RTC = ("--ptxas-options=-v",)
 """No table of lines: NVRTC writes the time of day into it."""
 READS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPLUS_INCLUDE_PATH", *C_READS)
 """Variables that nvcc, and the C++ compiler that it asks, take options or places from."""
+ENVIRONMENT = ("NVCC", *READS)
+"""Those that decide what compiles, and to what: a jailed process compiles by the same."""
 SECONDS = 600
 LOG, SAID = "compiler.log", "compiler.options"
 """What the compiler said, and what it was asked, a word a line."""

@@ -266,11 +266,12 @@ def _slots(
                 longest = max(longest, len(found))
                 while len(slots) < base + len(found):
                     slots.append(set())
-                for j, tiles in enumerate(found):
-                    chunks = {(access, key) for key in tiles}
-                    slots[base + j] |= chunks
-                    weights |= {c: access.size * pieces.tiles(c[1]) for c in chunks}
-                    seen.update(tiles)
+                for slot, tiles in zip(slots[base:], found, strict=False):
+                    slot.update((access, key) for key in tiles)
+                    for key in tiles:
+                        if key not in seen:
+                            seen.add(key)
+                            weights[access, key] = access.size * pieces.tiles(key)
             base += longest
         if not pieces.are_apart(seen):
             raise Undecidable("the tiles of one step and of another are neither the same nor apart")

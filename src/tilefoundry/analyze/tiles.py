@@ -12,13 +12,14 @@ from itertools import product as cartesian
 from math import prod
 
 from tilefoundry.analyze.access import WRITE
+from tilefoundry.analyze.distinct import distinct
 from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, open_names
 from tilefoundry.analyze.flow import UPDATES, VIEWS, Site
 from tilefoundry.analyze.homes import Home
 from tilefoundry.analyze.program import Program
 from tilefoundry.analyze.sums import closure
 from tilefoundry.analyze.traffic import Move
-from tilefoundry.analyze.trips import LIMIT, count, function, visitor
+from tilefoundry.analyze.trips import function
 from tilefoundry.ir.expr import Dim, Sym, bounds, multiple_of, substitute
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.node import Node
@@ -298,14 +299,4 @@ def _values(program: Program, access: Access, keys: Sequence[Dim]) -> set[tuple[
     held = closure(program.bind, keys, access.site.nest)
     coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
     loops = [(x, program.span(x)) for x in access.site.nest if x.var in held]
-    sizes = [c.axis.extent for c in coords if c.axis]
-    points = prod(sizes)
-    for _, span in loops:
-        points *= max(1, int(min(bounds(count(*span))[1], LIMIT + 1)))
-    if points > LIMIT:
-        raise Undecidable(f"the tiles take {points} evaluations, more than {LIMIT}")
-    run = visitor(coords, (), loops, keys)
-    seen: set[tuple[int, ...]] = set()
-    for crd in cartesian(*map(range, sizes)):
-        seen.update(run(*crd)[0])
-    return seen
+    return distinct(keys, coords, loops)

@@ -226,8 +226,8 @@ def _merged(a: Factor, b: Factor) -> Factor:
 def function(args: Sequence[Sym], results: Sequence[Dim]) -> Any:
     """``f(*values of args) -> tuple of the results``, compiled once for many points."""
     names = {s: f"v{i}" for i, s in enumerate(args)}
-    body = ", ".join(render(x, lambda s: names[s]) for x in results)
-    return eval(f"lambda {', '.join(names.values())}: ({body},)", dict(_ENV))
+    body = "".join(f"{_say(x, names)}, " for x in results)
+    return eval(f"lambda {', '.join(names.values())}: ({body})", dict(_ENV))
 
 
 def counter(args: Sequence[Sym], loops: Sequence[Loop], spans: Sequence[tuple[Dim, ...]]) -> Any:

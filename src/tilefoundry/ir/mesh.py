@@ -102,11 +102,10 @@ class Mesh:
 
     def units(self, level: str) -> list[int]:
         """Ids of the units of ``level`` in coordinate order."""
-        axes, base = self.at(level), self.offset(level)
-        return [
-            base + sum(c * a.stride for c, a in zip(crd, axes, strict=True))
-            for crd in cartesian(*(range(a.extent) for a in axes))
-        ]
+        ids = [self.offset(level)]
+        for axis in self.at(level):
+            ids = [i + c * axis.stride for i in ids for c in range(axis.extent)]
+        return ids
 
     def coordinates(self) -> Iterator[dict[Axis, int]]:
         """Every unit as its coordinates."""

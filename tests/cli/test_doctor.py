@@ -4,6 +4,13 @@ import compileall
 import json
 import re
 
+import pytest
+
+import tilefoundry.targets.cuda.host.doctor as cuda
+from tilefoundry.build import machine
+from tilefoundry.cli import doctor
+from tilefoundry.targets.load import load_target
+
 NAMES = [
     "python",
     "torch",
@@ -12,6 +19,7 @@ NAMES = [
     "vector units",
     "nvcc",
     "NVIDIA driver",
+    "fitting targets",
 ]
 
 
@@ -23,7 +31,7 @@ def test_lines(command):
     assert [line[1] for line in lines if not line[1].startswith("target ")] == NAMES
     targets = [line for line in lines if line[1].startswith("target ")]
     assert "target nvidia.h200_sxm" in [line[1] for line in targets]
-    assert {(line[2], line[3]) for line in targets} == {("yes", "shipped")}
+    assert {(line[2], line[3].split(";")[0]) for line in targets} == {("yes", "shipped")}
 
 
 def test_json(command):
@@ -32,6 +40,36 @@ def test_json(command):
     assert (record["ok"], record["exit"]) == (True, 0)
     assert [f["name"] for f in record["findings"]][: len(NAMES)] == NAMES
     assert {*record["findings"][0]} == {"name", "there", "found", "serves"}
+
+
+AVX2 = ("x86_64", "avx", "avx2", "fma", "f16c")
+AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
+          "avx_vnni")  # fmt: skip
+AMX = (*AVX512, "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+"""Flags as Linux names them in /proc/cpuinfo."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "fits"),
+    [(AVX2[:2], "cpu.generic"), (AVX2, "amd.epyc_avx2"), (AVX512, "amd.epyc_avx512"),
+     (AMX, "intel.xeon_amx")],
+)  # fmt: skip
+def test_the_target_of_most_instructions_that_runs_here_is_named(monkeypatch, flags, fits):
+    monkeypatch.setattr(machine, "features", lambda: frozenset(flags))
+    assert f"{fits} (cpu)" in doctor._fitting().found
+    told = {f.name: f.found for f in doctor._targets()}
+    assert told[f"target {fits}"] == "shipped; its code runs here"
+    assert "lacks amx.ld" in told["target apple.m2_pro"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "lacks"),
+    [(("90",), ()), (("80", "90"), ()), (("80",), ("a device of compute capability 9.0",)),
+     ((), ("a device of compute capability 9.0",))],
+)  # fmt: skip
+def test_a_device_fits_by_its_compute_capability(monkeypatch, devices, lacks):
+    monkeypatch.setattr(cuda, "capabilities", lambda: devices)
+    assert cuda.lacks(load_target("nvidia.h200_sxm")) == lacks
 
 
 def test_absent_compiler_and_torch(command):

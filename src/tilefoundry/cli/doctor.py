@@ -6,6 +6,8 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +16,9 @@ from tilefoundry.cli.help import epilog
 from tilefoundry.cli.output import emit
 from tilefoundry.cli.source import json_option
 from tilefoundry.diag import Refusal
+
+if TYPE_CHECKING:
+    from tilefoundry.targets import Target
 
 PROBE_SECONDS = 120
 PROBE = """
@@ -42,7 +47,7 @@ def command(probe: bool, as_json: bool) -> int:
     findings += [Finding("processor", True, processor(), ""), *_families()]
     targets = _targets()
     exit = 0 if all(finding.there for finding in targets) else 4
-    findings += targets
+    findings += [_fitting(), *targets]
     names = max(len(finding.name) for finding in findings)
     lines = [
         f"{finding.name:<{names}}  {'yes' if finding.there else 'no ':<3}  {finding.found}"
@@ -115,14 +120,58 @@ def _families() -> list[Finding]:
     return [finding for module in shipped("host.doctor") for finding in module.findings()]
 
 
+def _devices_stated() -> list[Target]:
+    """Every device that a valid document states."""
+    from tilefoundry.targets import Architecture
+    from tilefoundry.targets.load import documents, load_document, load_target
+
+    out: list[Target] = []
+    for document in documents():
+        with suppress(Refusal):
+            if not isinstance(load_document(document.id), Architecture):
+                out.append(load_target(document.id))
+    return out
+
+
+def _lacks(target: Target) -> tuple[str, ...]:
+    """What this machine lacks of what code for ``target`` needs."""
+    from tilefoundry.build import host
+    from tilefoundry.targets.folder import find_folder
+
+    folder = find_folder(target.family)
+    own = folder.module("host.doctor") if folder else None
+    if own is not None and hasattr(own, "lacks"):
+        return own.lacks(target)
+    return host(target.family, "machine").missing(target.capabilities)
+
+
+def _fitting() -> Finding:
+    """Of each family the target whose code runs here, with the most instructions."""
+    best: dict[str, Target] = {}
+    for target in _devices_stated():
+        known = best.get(target.family)
+        if not _lacks(target) and (
+            known is None or len(target.capabilities) > len(known.capabilities)
+        ):
+            best[target.family] = target
+    found = ", ".join(f"{t.id} ({family})" for family, t in best.items())
+    serves = "a module's target: its code runs here; target probe measures this machine's figures"
+    return Finding("fitting targets", bool(best), found or "none", serves)
+
+
 def _targets() -> list[Finding]:
     from tilefoundry.targets.load import documents, load_document
 
+    stated = {target.id: target for target in _devices_stated()}
     findings: list[Finding] = []
     for document in documents():
         try:
             load_document(document.id)
-            findings.append(Finding(f"target {document.id}", True, document.place, ""))
+            says = document.place
+            if document.id in stated:
+                lacks = ", ".join(_lacks(stated[document.id]))
+                says += f"; this machine lacks {lacks}" if lacks else "; its code runs here"
+            findings.append(Finding(f"target {document.id}", True, says, ""))
         except Refusal as refusal:
             says = "; ".join(f"[{d.code}] {d.says}" for d in refusal.diags)
             findings.append(Finding(f"target {document.id}", False, says, ""))

@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+from functools import cache
 from pathlib import Path
 
 from tilefoundry.build.finding import Finding, program
 from tilefoundry.diag import Refusal
-from tilefoundry.targets.cuda.host.compiler import compiler
+from tilefoundry.targets.cuda.host import driver
+from tilefoundry.targets.cuda.host.compiler import ARCH, compiler
+from tilefoundry.targets.target import Target
 
 VERSION = Path("/proc/driver/nvidia/version")
+
+
+MAJOR, MINOR = 75, 76
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR, CUDA driver API."""
+
+
+def lacks(target: Target) -> tuple[str, ...]:
+    """A driver, or a device that executes code for ``target``."""
+    needed = ARCH.removeprefix("sm_").rstrip("a")
+    wanted = f"a device of compute capability {needed[:-1]}.{needed[-1]}"
+    try:
+        have = capabilities()
+    except Refusal:
+        return ("an NVIDIA driver",)
+    return () if needed in have else (wanted,)
+
+
+@cache
+def capabilities() -> tuple[str, ...]:
+    """The compute capability of each device, such as ``90``; refuses a machine without a driver."""
+    library = driver.library()
+    count = ctypes.c_int()
+    driver.check(library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+    out: list[str] = []
+    for ordinal in range(count.value):
+        device, found = ctypes.c_int(), ctypes.c_int()
+        driver.check(library.cuDeviceGet(ctypes.byref(device), ordinal), "cuDeviceGet")
+        digits = ""
+        for attribute in (MAJOR, MINOR):
+            driver.check(library.cuDeviceGetAttribute(ctypes.byref(found), attribute, device),
+                         "cuDeviceGetAttribute")  # fmt: skip
+            digits += str(found.value)
+        out.append(digits)
+    return tuple(out)
 
 
 def findings() -> list[Finding]:

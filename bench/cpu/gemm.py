@@ -3,6 +3,8 @@
     python bench/cpu/gemm.py                    one line of key=value per case and thread count
     python bench/cpu/gemm.py --threads 1,2      (default: 1 and all cores)
     python bench/cpu/gemm.py --write [DIR]      also keeps the rows, under bench/results/ or DIR
+    python bench/cpu/gemm.py --write --add      measures only the rows that this commit's file
+                                                lacks: a run in parts (`--cases`)
 
 Each contender is a process of its own, so that no one's waiting threads take another's cores and
 no one's affinity is another's: OMP_PROC_BIND, say, binds the thread that loads OpenMP, and
@@ -90,7 +92,8 @@ HOST = {"CPU": "intel.xeon_amx"}
 CASES = (
     f32(512, 512, 512, {16: {"NC": 64, "ROWS": 2, **HOST}}, KC=512, NC=256),
     f32(1024, 1024, 1024, {16: {"NC": 64, **HOST}}, KC=1024, NC=256),
-    f32(2048, 2048, 2048, {16: {"NC": 64, **HOST}}, KC=2048, NC=128),
+    f32(2048, 2048, 2048, {2: {"KC": 2048, "NC": 128}, 16: {"KC": 2048, "NC": 64, **HOST}},
+        KC=512, NC=512),
     f32(1000, 1111, 1222, {16: {"MR": 8, "NR": 48, "NC": 144, "ROWS": 2, **HOST}}, KC=1222, NC=192),
     product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512,
             several={16: {"NC": 128, "ROWS": 2, **HOST}}),
@@ -305,7 +308,8 @@ def measure(case: Case, threads: int, sets: int, cycles: int) -> dict[str, Any]:
     for _ in range(sets):
         words, *more = turns(case, contenders, threads, cycles)
         taken += more
-    row: dict[str, Any] = {"case": case.name, "threads": threads}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    row: dict[str, Any] = {"case": case.name, "threads": threads, "date": now}
     row |= {"blas": words["numpy"]} if "numpy" in words else {}
     torch = next((c for c in case.rivals if c.startswith("torch")), None)
     row |= {"kernel": chosen(case, torch, threads)} if torch else {}
@@ -320,8 +324,9 @@ def measure(case: Case, threads: int, sets: int, cycles: int) -> dict[str, Any]:
     return row
 
 
-def record(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Where the rows are kept, and what is said of them."""
+def record(folder: Path, add: bool) -> tuple[Path, dict[str, Any], list[dict[str, Any]]]:
+    """Where the rows are kept, what is said of them, and those that are there already where rows
+    are to be added: of the same commit, machine and versions."""
     import numpy
     import torch
 
@@ -346,7 +351,15 @@ def record(folder: Path) -> tuple[Path, dict[str, Any]]:
         "units": "Gflop/s (integer operations for u8i8)",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"cpu-gemm-{now:%Y%m%d}-{said['commit']}.json", said
+    path = folder / f"cpu-gemm-{now:%Y%m%d}-{said['commit']}.json"
+    if not add or not path.exists():
+        return path, said, []
+    before = json.loads(path.read_text(encoding="utf-8"))
+    rows = before.pop("rows")
+    other = [k for k in said if k != "date" and said[k] != before.get(k)]
+    if other:
+        raise SystemExit(f"{path} was measured with another {', '.join(other)}: no row is added")
+    return path, before, rows
 
 
 def main() -> None:
@@ -356,6 +369,7 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=2, help="sets of new processes")
     parser.add_argument("--cycles", type=int, default=9, help="turns of each in a set")
     parser.add_argument("--write", nargs="?", type=Path, const=RESULTS, help="keep the rows")
+    parser.add_argument("--add", action="store_true", help="keep this commit's rows, add others")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -364,10 +378,12 @@ def main() -> None:
         return
     wanted = given.cases.split(",") if given.cases else [c.name for c in CASES]
     cases = [c for c in CASES if c.name in wanted and runs_here(c)]
-    rows: list[dict[str, Any]] = []
-    path, said = record(given.write) if given.write else (None, {})
+    path, said, rows = record(given.write, given.add) if given.write else (None, {}, [])
+    there = {(row["case"], row["threads"]) for row in rows}
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):
         for case in cases:
+            if (case.name, threads) in there:
+                continue
             rows.append(measure(case, threads, given.sets, given.cycles))
             print(" ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
             if path is not None:  # row by row: what a time limit cuts off is the rest alone

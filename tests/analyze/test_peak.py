@@ -254,6 +254,26 @@ def test_a_start_that_the_loop_reads_is_not_overwritten(program):
     assert peaks(program(body))["gmem"].amount.value == 4 * 64 * KB
 
 
+def test_scratch_of_a_scope_is_held_by_every_unit(program):
+    # x, and what returns, of 64 KiB; s of 32 KiB for each of the 8 CTAs, not for their threads.
+    body = """
+    @func
+    def f(x: Tensor[(128, 128), "f32"]):
+        out = tf.empty(Tensor[(128, 128), "f32"])
+        with Mesh(("cta",), layout=(8,), names=("c",)) as cta:
+            with Mesh(("thread",), layout=(32,), names=("t",)) as thread:
+                s = tf.empty(Tensor[(64, 128), "f32"])
+                for r in range(2):
+                    v = tf.reshard(x[r:r + 1, :], (1, 32 @ thread.t, 4), "rmem")
+                    s = tf.insert_slice(s, v, (r, 0))
+                    w = tf.reshard(s[r:r + 1, :], (1, 32 @ thread.t, 4), "rmem")
+                    out = tf.insert_slice(out, w, (r, 0))
+        return out
+    """
+    made = program(body, cta=8, thread=32)
+    assert peaks(made)["gmem"].amount.value == (64 + 64 + 8 * 32) * KB
+
+
 CALLED = """
 @func
 def f(x: Tensor[(N, 256), "f32"]):

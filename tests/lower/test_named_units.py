@@ -69,7 +69,7 @@ def test_each_kernel_has_the_units_that_it_names(tmp_path):
     assert {n: sizes(k) for n, k in made.kernels.items()} == {
         "loaded": {"cta": 4, "thread": 64}, "doubled": {"cta": 2, "thread": 128},
     }  # fmt: skip
-    launches = {p.kernel: (p.grid, p.threads) for p in emit(made).launches}
+    launches = {p["kernel"]: (p["grid"], p["threads"]) for p in emit(made).launches}
     assert launches == {"loaded": (4, 64), "doubled": (2, 128)}
 
 

@@ -83,8 +83,9 @@ def held(program: Program, home: Home, storage: Storage, pool: str | None) -> tu
     """Bytes of ``home`` in one pool unit, and in one unit of the storage's own level.
 
     The value is divided over the axes it is split on. Units inside the pool that own a
-    storage of their own and are not split hold a copy each; device memory is held once,
-    or once per unit where units hold different values.
+    storage of their own and are not split hold a copy each. What a scope makes in device memory
+    and does not give back is held once for each unit over which it is not split, as the kernel
+    is lowered: nothing there orders what units write.
     """
     mesh = home.mesh
     types = [t for t in types_of(home.founder) if t.storage == storage.name]
@@ -95,9 +96,7 @@ def held(program: Program, home: Home, storage: Storage, pool: str | None) -> tu
     for type in types:
         split = {d.axis for d in type.digits}
         if pool is None:
-            made = [n for n in home.nodes if n.op.name not in VIEWS and n.op is not PARAM]
-            varying = frozenset[Axis]().union(*(program.varies[n] for n in made)) - split
-            whole = program.nbytes(type) * prod(a.extent for a in varying)
+            whole = program.nbytes(type) * prod(a.extent for a in _copies(program, home, split))
             pooled, each = pooled + whole, each + whole
             continue
         shared = storage.level == pool  # there, strides say where elements lie
@@ -106,6 +105,19 @@ def held(program: Program, home: Home, storage: Storage, pool: str | None) -> tu
         copies = prod(a.extent for a in inner if a not in split)
         pooled, each = pooled + _granules(part, storage) * copies, each + one
     return pooled, each
+
+
+def _copies(program: Program, home: Home, split: set[Axis]) -> frozenset[Axis]:
+    """Axes along which units have a copy each of what lies in device memory."""
+    made = [n for n in home.nodes if n.op.name not in VIEWS and n.op is not PARAM]
+    varying = frozenset[Axis]().union(*(program.varies[n] for n in made)) - split
+    founder = home.founder
+    if founder.op is PARAM or any(n in program.flow.returned for n in home.nodes):
+        return varying
+    if founder.op.name == "reshard":  # one value, of which each unit stores its part
+        split = split | {d.axis for d in founder.args[0].tensor.digits}
+    inmost = program.target.levels[-1]
+    return varying | {a for a in home.mesh.axes if a.level != inmost and a not in split}
 
 
 def _granules(size: Dim, storage: Storage) -> Dim:

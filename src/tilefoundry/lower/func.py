@@ -25,6 +25,7 @@ from tilefoundry.lower.moves import Moves
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.select import bound_atom, default_unit, types_of
 from tilefoundry.lower.storage import Stores
+from tilefoundry.lower.united import refuse_united
 from tilefoundry.lower.views import (
     VIEWS,
     broadcast,
@@ -79,6 +80,8 @@ class _Lowering(Moves):
         )
         self.places = Places(self.func, results)
         self.varies = vary(self.func, module_context(self.module))
+        if self.target.in_step:  # elsewhere a thread reads back exactly what it wrote
+            refuse_united(self.func, self.varies, self.target)
         body = self.block(self.func.body)
         made = PrimFunc(
             self.func.name,
@@ -158,7 +161,9 @@ class _Lowering(Moves):
         return out
 
     def _writable(self, value: Operand) -> bool:
-        return isinstance(value, View) and value.buffer.role != "in" and value.is_whole
+        if not isinstance(value, View) or value.buffer.role == "in":
+            return False
+        return value.is_whole or value is self.stores.copies.get(value.buffer)
 
     def _moved(self, carried: Sequence[Carried]) -> list[Stmt]:
         """New values into the places of the loop's carried values, all read before written."""

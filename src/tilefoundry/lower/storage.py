@@ -22,13 +22,14 @@ from tilefoundry.tir.program import Buffer, Counter, View, fresh_vars, whole
 @dataclass
 class Stores:
     """The buffers of one kernel as they are made; ``loops`` are those around the statement
-    at hand."""
+    at hand, ``copies`` a unit's own copy of device memory, in whole."""
 
     target: Target
     buffers: list[Buffer] = field(default_factory=lambda: list[Buffer]())
     names: set[str] = field(default_factory=lambda: set[str]())
     loops: list[Loop] = field(default_factory=lambda: list[Loop]())
     counters: dict[LoopVar, Counter] = field(default_factory=lambda: dict[LoopVar, Counter]())
+    copies: dict[Buffer, View] = field(default_factory=lambda: dict[Buffer, View]())
 
     def fresh(self, name: str) -> str:
         name = name or "value"
@@ -105,7 +106,8 @@ class Stores:
         self.buffers.append(made)
         vars = fresh_vars(shape)
         at = (*(coordinate(a) for a in own), *(v.expr() for v in vars))
-        return View(made, shape, vars, at)
+        self.copies[made] = View(made, shape, vars, at)
+        return self.copies[made]
 
     def moved_by(self, view: View) -> set[Axis]:
         """Axes on whose coordinates the place of a view depends, by itself or by the loops

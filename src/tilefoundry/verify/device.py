@@ -17,7 +17,7 @@ from tilefoundry.verify.numbers import Compiler
 from tilefoundry.verify.roles import UNIT, Layout, inner_levels
 from tilefoundry.verify.rounds import Epoch, Rounds
 from tilefoundry.verify.tiling import tiles, together
-from tilefoundry.verify.touch import Box, meet, partner
+from tilefoundry.verify.touch import Box, meet, partner, without
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
 from tilefoundry.verify.windows import WINDOWS, Written, windows_of
 
@@ -52,16 +52,18 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
             uses: list[tuple[Placed, View, bool]], findings: Findings) -> None:  # fmt: skip
     """One buffer in device memory that the kernel writes."""
     out = buffer.role == "out"
+    back = buffer.role == "work" and not all(write for _, _, write in uses)
     shown = [tiles(layout, i.around, v, partner(i.site.stmt, v)) for i, v, _ in uses]  # type: ignore[arg-type]
-    if None not in shown and len({t.owner for t in shown if t is not None}) == 1:
+    alone = None not in shown and len({t.owner for t in shown if t is not None}) == 1
+    if alone:
         written = (t for t, (_, _, write) in zip(shown, uses, strict=True) if t and write)
-        if not out or together(written) >= prod(buffer.shape):
+        if not (out or back) or together(written) >= prod(buffer.shape):
             return
     windows: list[Written] = []
     for item, view, write in uses:
         more = windows_of(walker, item, view, write)
         if more is None:
-            if _shared_by_cores(layout, uses):
+            if not alone and _shared_by_cores(layout, uses):
                 findings.add(
                     "sync-undecided", item.site.place, None,
                     f"cores write and read {buffer.name}, in too many places to look at",
@@ -74,6 +76,8 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
     _apart(windows, walker.rounds, findings)
     if out:
         _whole(buffer, windows, findings)
+    if back:
+        _read_back(buffer, windows, findings)
 
 
 def _shared_by_cores(layout: Layout, uses: list[tuple[Placed, View, bool]]) -> bool:
@@ -212,6 +216,30 @@ def _whole(buffer: Buffer, held: list[Written], findings: Findings) -> None:
     if volume < prod(buffer.shape):
         place = next((w.site.place for w in held if w.write), None)
         _unwritten(buffer, place, volume, findings)
+
+
+def _read_back(buffer: Buffer, held: list[Written], findings: Findings) -> None:
+    """What is read of device memory of the kernel's own is among what somebody writes there."""
+    size = [max(w.box[d][1] - w.box[d][0] + 1 for w in held) for d in range(len(buffer.shape))]
+    made: dict[tuple[int, ...], dict[Box, None]] = {}
+    for item in held:
+        if item.write:
+            for cell in _cells(item.box, size, ()):
+                made.setdefault(cell, {})[item.box] = None
+    for box, site in {w.box: w.site for w in held if not w.write}.items():
+        left = [box]
+        near = dict.fromkeys(b for cell in _cells(box, size, ()) for b in made.get(cell, ()))
+        for other in near:
+            left = [part for piece in left for part in without(piece, other)]
+            if not left:
+                break
+        if left:
+            findings.add(
+                "read-unwritten", site.place, None,
+                f"{buffer.name} is read at {left[0]}, which nobody writes in this copy of it",
+                "read what the same unit wrote, or write it in one function and read it in another",
+            )  # fmt: skip
+            return
 
 
 def _unwritten(buffer: Buffer, place: Place | None, volume: int, findings: Findings) -> None:

@@ -206,3 +206,32 @@ def test_candidates_judge_copies(loaded):
     # every refusal says what would fit
     refused = [a for site in (near, held, out) for a in site.values() if hasattr(a, "clause")]
     assert all(a.expected and a.got for a in refused)
+
+
+PRODUCTS = """
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget, X86Target
+
+@module(entry="f", target={target}, topologies=(Topology("core", 2), Topology("lane", 8)))
+class M:
+    @func
+    def f(x: Tensor[(4, 64, 64), "f32"]):
+        y = tf.matmul(x{index}, x{index})
+        return y + 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "index", "why"),
+    [
+        ("CpuTarget()", "[0]", "the target has no matrix instruction"),
+        ('X86Target("x86_64.generic")', "", "take operands of two axes"),
+        ('X86Target("x86_64.generic")', "[0]", None),
+    ],
+)
+def test_a_product_without_an_instruction_is_a_site(loaded, target, index, why):
+    product, plus = sites(loaded(PRODUCTS, target=target, index=index), "f")
+    text = sites_text([product])
+    assert (not product.candidates, why is not None and why in text) == (bool(why),) * 2
+    (line,) = [x for x in sites_text([plus]).splitlines() if "would fit" in x]
+    assert line.endswith('with Mesh(("lane",), layout=(8,), names=("u",)) as units:')

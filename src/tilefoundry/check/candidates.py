@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilefoundry.diag import refuse
+from tilefoundry.ir.mesh import Mesh
 from tilefoundry.ir.node import Node, nodes
 from tilefoundry.ir.program import Module
 from tilefoundry.ir.types import TensorType
@@ -52,42 +53,54 @@ def sites(module: Module, func: str) -> list[Site]:
         refuse("candidates-no-target", module.span, module=module.name)
     target = module.target.load()
     known = contracts(target)
+    declared = tuple((t.level, t.size) for t in module.topologies)
     chosen = [module.funcs[func]] if func else list(module.funcs.values())
     out: list[Site] = []
     for f in chosen:
         for node in nodes(f.body):
             if not hasattr(node.op, "params") or node.op.name in PLACED:
                 continue
-            site = _site(f.name, node, known, target.levels[-1])
+            mesh = Mesh(node.mesh.axes, declared)  # a fix names as many units as are declared
+            site = _site(f.name, node, mesh, known, target.levels[-1])
             if site is not None:
                 out.append(site)
     return out
 
 
-def _site(func: str, node: Node, known: Sequence[Contract], level: str) -> Site | None:
+def _site(
+    func: str, node: Node, mesh: Mesh, known: Sequence[Contract], level: str
+) -> Site | None:
     if not isinstance(node.type, TensorType):
         return None
     types = tuple(None if n is None else seen(n.tensor, node.mesh) for n in operands(node))
     tried: list[Candidate] = []
     for contract in known:
         if isinstance(contract, MmaAtom):
-            if node.op.name == "matmul" and all(t and t.rank == 2 for t in types):
-                tried.append(Candidate(contract, _mma(contract, node, types)))
+            if node.op.name == "matmul" and _planes(types):
+                tried.append(Candidate(contract, _mma(contract, node, mesh, types)))
         elif isinstance(contract, CopyInstr):
             if node.op.name == "reshard" and types[0] and types[0].storage != node.type.storage:
                 source = Side(types[0], window_of(operands(node)[0]))
-                answer = contract.judge(level, node.mesh, source, Side(node.type))
+                answer = contract.judge(level, mesh, source, Side(node.type))
                 tried.append(Candidate(contract, answer))
         elif isinstance(contract, UnitInstr) and node.op.name in contract.ops:
-            tried.append(Candidate(contract, contract.judge(level, node.mesh, types, node.type)))
-    return Site(func, node, types, tuple(tried)) if tried else None
+            tried.append(Candidate(contract, contract.judge(level, mesh, types, node.type)))
+    site = Site(func, node, types, tuple(tried))
+    return site if tried or node.op.name == "matmul" else None
 
 
-def _mma(atom: MmaAtom, node: Node, types: Sequence[TensorType | None]) -> Fit | Unmet:
+def _planes(types: Sequence[TensorType | None]) -> bool:
+    """Whether the operands have two axes each, as tiles of matrix instructions have."""
+    return all(t is not None and t.rank == 2 for t in types)
+
+
+def _mma(
+    atom: MmaAtom, node: Node, mesh: Mesh, types: Sequence[TensorType | None]
+) -> Fit | Unmet:
     lhs, rhs = types
     assert lhs is not None and rhs is not None
     left, right = (window_of(n) for n in operands(node))
-    return judge(atom, node.mesh, lhs, rhs, node.tensor, windows=(left, right))
+    return judge(atom, mesh, lhs, rhs, node.tensor, windows=(left, right))
 
 
 def sites_text(found: Sequence[Site]) -> str:
@@ -101,11 +114,21 @@ def sites_text(found: Sequence[Site]) -> str:
         unit = node.mesh.levels[-1] if node.mesh.levels else "device"
         name = node.name or "_"
         lines.append(f"  {name}:{line}  tf.{node.op.name}  per {unit}  {args}  result={node.type}")
+        if not site.candidates:
+            lines.append(f"    none        {_lacking(site)}")
         for candidate in site.candidates:
             lines += _candidate_lines(candidate)
         for c in site.candidates:
             lines += [f"    would fit   T.{c.contract.path}  {fix}" for fix in fixes(site, c)]
     return "\n".join(lines)
+
+
+def _lacking(site: Site) -> str:
+    """Why a product has no instruction to try."""
+    if _planes(site.types):
+        return ("the target has no matrix instruction: name one that has (`tilefoundry schedule "
+                "facts` lists them), or write it as products and sums")  # fmt: skip
+    return "matrix instructions take operands of two axes: loop over the others, as a[i] and b[i]"
 
 
 def fixes(site: Site, candidate: Candidate) -> list[str]:
@@ -159,6 +182,7 @@ def sites_record(found: Sequence[Site]) -> dict[str, Any]:
                 "op": f"tf.{s.node.op.name}",
                 "result": str(s.node.type),
                 "candidates": [_candidate_record(s, c) for c in s.candidates],
+                "none": None if s.candidates else _lacking(s),
             }
             for s in found
         ]

@@ -256,7 +256,8 @@ def _flight(plan: Plan, target: Target) -> str:
 
 def _others(plan: Plan, found: Found) -> str:
     """Slots and copies of the other plans of the variant."""
-    mine = [p for p in found.plans if variant(p) == variant(plan)]
+    same = variant(plan)
+    mine = [p for p in found.plans if variant(p) == same]
     slots = sorted({p.slots for p in mine})
     copies = list(dict.fromkeys(m.instr.path for p in mine for m in p.moves))
     return (

@@ -118,6 +118,38 @@ def fragment_text(
     return f"({', '.join([*lead, *words[:cut], *tail, *words[cut:]])})"
 
 
+def bound_text(
+    pattern: FragmentPattern,
+    tile: TensorType,
+    atom: tuple[int, ...],
+    groups: Groups,
+    env: Env,
+    dims: tuple[int, int],
+    bound: Mapping[Axis, tuple[int, int]],
+) -> str:
+    """:func:`fragment_text` where the operands' splits over groups are known: of (m, n, k) which,
+    and over how many of its elements."""
+    sizes = [value_of(x, env) for x in pattern.shape]
+    words = [
+        f"{size} @ compute.{groups.atom[axis].name}" if axis is not None else str(size)
+        for size, axis in zip(sizes, pattern.axes, strict=True)
+    ]
+    out: list[str] = []
+    parts = (words[: pattern.rows], words[pattern.rows :])
+    for dim, extent, held, modes in zip(dims, tile.shape, atom, parts, strict=True):
+        outer: list[str] = []
+        here = sorted((inner, axis.extent, axis.name) for axis, (n, inner) in bound.items()
+                      if n == dim)  # fmt: skip
+        for inner, units, name in here:
+            outer += [str(inner // held)] if inner > held else []
+            outer.append(f"{units} @ compute.{name}")
+            held = inner * units
+        if isinstance(extent, int) and extent > held:
+            outer.append(str(extent // held))
+        out += [*reversed(outer), *modes]
+    return f"({', '.join(out)})"
+
+
 # Shared memory
 
 
@@ -162,10 +194,11 @@ def match_shared(
     shape = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.shape)
     steps = tuple(tuple(value_of(x, bound) for x in group) for group in pattern.strides)
     for dim, extent in enumerate(tile.shape):  # offsets add up over the axes
+        wanted = [_nested(i, shape[dim], steps[dim]) for i in range(atom[dim])]
         for base in range(0, int(extent), atom[dim]):  # type: ignore[arg-type]
             start = offsets.along(dim, base)
-            for i in range(atom[dim]):
-                if offsets.along(dim, base + i) - start != _nested(i, shape[dim], steps[dim]):
+            for i, want in enumerate(wanted):
+                if offsets.along(dim, base + i) - start != want:
                     return None
     return {k: bound[k] for k in ("W", "l", "s", "r") if k in bound}
 

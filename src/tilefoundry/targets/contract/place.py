@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 
 from tilefoundry.ir.expr import Dim, IterVar, Sym, multiple_of, substitute
@@ -205,6 +206,7 @@ def joined(modes: Sequence[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
     return tuple(reversed(out))
 
 
+@lru_cache(maxsize=4096)  # a search asks of the same tiles again and again
 def place(type: TensorType, window: Window | None = None) -> Place | str:
     """Where the tile of ``type`` lies; words for a tile that no strides describe."""
     if window is None:

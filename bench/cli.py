@@ -4,7 +4,9 @@
     python bench/cli.py --write    also keeps it as JSON under bench/results/
 
 Each figure is the median of nine runs of a fresh process, which is what an agent waits for,
-with the package's bytecode compiled, as an installed package has it.
+with the package's bytecode compiled, as an installed package has it: ``PYTHONDONTWRITEBYTECODE``
+is taken away, and a run that is not counted writes it. ``build`` cold is the median of three runs,
+each with an empty cache and so with the compiler's time; cached is the same command after it.
 A budget holds for a machine of two cores; that of a long program is a second beyond start-up.
 """
 
@@ -14,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,7 +28,7 @@ from pathlib import Path
 
 import tilefoundry
 
-RUNS = 9
+RUNS, COLD_RUNS = 9, 3
 REPOSITORY = Path(__file__).parents[1]
 MODELS = Path(tilefoundry.__file__).parent / "models"
 STATIC = ("--compute-cost", "--memory", "--roofline")
@@ -41,9 +44,16 @@ class Long:
     def f(x: Tensor[(1024, 1024), "f32"]):
 {body}        return x
 """
+GEMM = str(REPOSITORY / "examples" / "gpu" / "gemm_halves.py")
+"""8192 x 17408 x 5120 in bf16."""
+TOTAL = str(REPOSITORY / "tests" / "programs_cpu" / "total.py")
+NVCC = os.environ.get("NVCC") or "nvcc"
 CHAIN = LONG.format(body="        x = x + 1.0\n" * 1000)
 DIAMOND = LONG.format(body="        x = x + x * x\n" * 250)
 """1,000 operations in a row; 500 in which every value is used twice."""
+
+
+CACHE = Path(tempfile.gettempdir()) / "tilefoundry-bench-cache"
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class Case:
     args: tuple[str, ...]
     budget: float
     exit: int = 0
+    cold: bool = False
+    """With a cache of its own, empty at each run."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +92,19 @@ def cases(chain: str, product: str, long: str, diamond: str) -> list[Case]:
         Case(("analyze", product, *STATIC), 0.5),
         Case(("analyze", long, *STATIC), 1.3),
         Case(("analyze", diamond, *STATIC), 1.3),
+        Case(("analyze", GEMM), 0.5),
+        Case(("analyze", GEMM, *STATIC), 0.5),
         Case(("schedule", "candidates", product), 0.5),
+        Case(("schedule", "candidates", GEMM), 0.5),
+        Case(("schedule", "plan", GEMM), 0.5),
+        Case(("schedule", "finalize", GEMM), 0.5),
         Case(("schedule", "facts", "T.cuda.sm90.Wgmma", "--target", "nvidia.h200_sxm"), 0.5),
+        *(
+            Case(("build", program), 15.0 if cold else 0.3, cold=cold)
+            for compiler, program in ((NVCC, GEMM), ("cc", TOTAL))
+            if shutil.which(compiler)
+            for cold in (True, False)
+        ),
     ]
 
 
@@ -89,7 +112,9 @@ def measure(case: Case) -> Row:
     """Time ``case``, refusing to time a command that does not end as it should."""
     line = [sys.executable, "-m", "tilefoundry", *case.args]
     times: list[float] = []
-    for run in range(RUNS + 1):
+    for run in range((COLD_RUNS if case.cold else RUNS) + 1):
+        if case.cold:
+            shutil.rmtree(CACHE, ignore_errors=True)
         start = time.perf_counter()
         done = subprocess.run(line, capture_output=True, encoding="utf-8", env=compiled())
         if run:  # the first one compiles
@@ -98,13 +123,15 @@ def measure(case: Case) -> Row:
             sys.exit(f"{' '.join(case.args)} ended with {done.returncode}:\n{done.stderr}")
     median = statistics.median(times)
     shown = " ".join(Path(a).name if ".py" in a else a for a in case.args)
+    shown += {"build": ", cold" if case.cold else ", cached"}.get(case.args[0], "")
     return Row(shown, round(median, 4), round(min(times), 4), case.budget, median <= case.budget)
 
 
 def compiled() -> dict[str, str]:
     """The environment, with bytecode kept in a folder of the benchmark's own."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**env, "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "tilefoundry-bench")}
+    prefix = Path(tempfile.gettempdir()) / "tilefoundry-bench"
+    return {**env, "PYTHONPYCACHEPREFIX": str(prefix), "TILEFOUNDRY_CACHE": str(CACHE)}
 
 
 def main() -> None:
@@ -149,6 +176,7 @@ def keep(rows: list[Row]) -> None:
         "machine": machine(),
         "python": platform.python_version(),
         "runs": RUNS,
+        "cold_runs": COLD_RUNS,
         "unit": "s",
         "rows": [asdict(row) for row in rows],
     }

@@ -23,6 +23,8 @@ from tilefoundry.target import X86Target
 N, DTYPE, LANES, VECS, AHEAD, LOAD, TURNED = 1000, "f32", 8, 4, 512, "ahead", False
 CHUNK = LANES * VECS
 STEPS = ceildiv(N, CHUNK)
+FORM = "one"
+FORMS = {"one": AHEAD, "two": (AHEAD, 64), "zero": (AHEAD, 0), "three": (AHEAD, 64, 8), "none": ()}
 load = T.x86.LoadAhead() if LOAD == "ahead" else T.copy()
 
 
@@ -44,7 +46,7 @@ class Doubled:
                         held = tf.empty(Tensor[(CHUNK,), DTYPE, (LANES @ t.lane, VECS), "rmem"])
                     else:
                         held = tf.empty(Tensor[(CHUNK,), DTYPE, (VECS, LANES @ t.lane), "rmem"])
-                    v = tf.schedule((padded[at:at + CHUNK], held), op=load, prefetch=AHEAD)
+                    v = tf.schedule((padded[at:at + CHUNK], held), op=load, prefetch=FORMS[FORM])
                     out = tf.insert_slice(out, v + v, (at,))
         return out[:N]
 """
@@ -73,11 +75,23 @@ def test_each_line_is_asked_for_once_and_as_far_ahead_as_said(loaded, dtype, lin
     assert [int(a) for a in asked] == [ahead + 32 // lines * n for n in range(lines)]
 
 
+def test_the_first_cache_is_asked_as_far_ahead_as_the_second_number_says(loaded):
+    text = emit(finalize(loaded(N=1024, FORM="two"))[0]).files["doubled.c"]
+    for call, ahead in (("TF_AHEAD", 512), ("TF_NEAR", 64)):
+        asked = re.findall(call + r"\(x \+ .*?(\d+)\);", text)
+        assert [int(a) for a in asked] == [ahead, ahead + 16]
+    kernel = Compiled(build(loaded(N=1024, FORM="two"), FAST))
+    assert torch.equal(kernel(torch.ones(1024)), torch.full((1024,), 2.0))
+
+
 @pytest.mark.parametrize(
     ("consts", "code"),
     [
         ({"LOAD": "plain"}, "schedule-prefetch"),
         ({"AHEAD": 0}, "schedule-prefetch"),
+        ({"FORM": "zero"}, "schedule-prefetch"),
+        ({"FORM": "three"}, "schedule-prefetch"),
+        ({"FORM": "none"}, "schedule-prefetch"),
         ({"TURNED": True}, "contract-unmet"),
     ],
 )

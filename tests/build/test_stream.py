@@ -88,7 +88,7 @@ def test_the_compiler_is_given_such_stores_and_a_fence_behind_them(program, tmp_
     made = program()
     text = next(t for name, t in made.source.files.items() if name.endswith(".c"))
     body = text[text.index("static void scaled_core") :]
-    last = max(m.start() for m in re.finditer(r"TF_STREAM\(", body))
+    last = max(m.start() for m in re.finditer(r"TF_STREAM(_TWO)?\(", body))
     assert body.index("TF_STREAM_END;") > last
     tool = shutil.which("objdump")
     if tool is None:
@@ -98,6 +98,30 @@ def test_the_compiler_is_given_such_stores_and_a_fence_behind_them(program, tmp_
     model = program((*FAST, "-DTF_MODEL"))
     said = subprocess.run([tool, "-d", str(model.library)], capture_output=True, text=True).stdout
     assert not re.search(r"movnt", said)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "vecs", "pairs", "alone"),
+    [
+        ("bf16", 16, 2, [0], []),  # 32 bytes each: one line
+        ("f16", 8, 4, [0, 16], []),  # 16 bytes each: two halves of a line
+        ("bf16", 16, 3, [], [0, 16, 32]),  # chunks of 96 bytes begin in the middle of a line
+        ("f32", 16, 2, [], [0, 16]),  # whole lines already
+    ],
+)
+def test_two_vectors_of_a_line_are_one_store(program, dtype, lanes, vecs, pairs, alone):
+    made = program(DTYPE=dtype, LANES=lanes, VECS=vecs, N=lanes * vecs * 8)
+    text = next(t for name, t in made.source.files.items() if name.endswith(".c"))
+    body = text[text.index("static void scaled_core") : text.index("int scaled_run")]
+
+    def places(call):
+        found = re.findall(call + r"\(out(?: \+ (.*?))?, ", body)
+        ends = (re.search(r"\+ (\d+)$", x or "") for x in found)
+        return [int(e[1]) if e else 0 for e in ends]
+
+    assert (places("TF_STREAM_TWO"), places("TF_STREAM")) == (pairs, alone)
+    x = torch.arange(lanes * vecs * 8).remainder(50).to(getattr(torch, str(DTYPES[dtype].torch)))
+    assert torch.equal(Compiled(made)(x), x + x)
 
 
 def test_results_lie_at_whole_lines(program, tmp_path):

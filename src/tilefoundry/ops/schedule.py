@@ -22,8 +22,12 @@ def counts_or_none(value: object, op: str, name: str, span: Span | None) -> Any:
     return None if value is None else constants(value, op, name, span)
 
 
-def steps_or_none(value: object, op: str, name: str, span: Span | None) -> int | None:
-    return None if value is None else constant(value, op, name, span)
+def steps_or_none(value: object, op: str, name: str, span: Span | None) -> Any:
+    """Steps, or several counts of them."""
+    several = isinstance(value, tuple | list)
+    return counts_or_none(value, op, name, span) if value is None or several else (
+        constant(value, op, name, span)
+    )  # fmt: skip
 
 
 class Schedule(Op):
@@ -122,7 +126,8 @@ class Schedule(Op):
         ahead = call.attrs["prefetch"]
         fit = self._contract(call, instr.get("atom", instr), operands)
         streams = operands[2].storage == "gmem" if len(operands) > 2 else getattr(fit, "asks", 0)
-        if ahead is not None and (ahead < 1 or not streams):
+        counts = ahead if isinstance(ahead, tuple) else (ahead,)
+        if ahead is not None and (min(counts, default=0) < 1 or len(counts) > streams):
             call.refuse("schedule-prefetch", instr=instr, ahead=ahead)
         if fit is None:
             return

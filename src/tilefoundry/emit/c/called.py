@@ -50,7 +50,7 @@ def emit_move(k: Kernel, contract: CopyInstr, call: str, issue: Issue, mesh: Mes
     """One call for each row, or for each tile of rows at one distance; for each vector where
     no register file has rows."""
     if not contract.rows:
-        emit_copy(k, issue, mesh, call)
+        emit_copy(k, issue, mesh, contract.c)
         return
     source, write = issue.reads[0], issue.writes[0]
     assert isinstance(source, View)

@@ -67,6 +67,20 @@ def _base(k: Kernel, view: View, at: Dim) -> str:
     return name if at == 0 else f"{name} + {k.dim(at)}"
 
 
+def start(k: Kernel, view: View, at: tuple[Dim, ...]) -> Dim:
+    """Where the element of the first lane lies in the buffer."""
+    return k.per_lane(address(view.buffer, k.element(view, at)))[0]
+
+
+def contiguous(k: Kernel, view: View, at: tuple[Dim, ...]) -> str | None:
+    """A pointer to a whole vector of neighbours, all inside; None where it is none."""
+    place = k.element(view, at)
+    lanes = k.per_lane(address(view.buffer, place))
+    if _open(view, place) or _steps(lanes) != tuple(range(k.lanes)):
+        return None
+    return _base(k, view, lanes[0])
+
+
 def load(k: Kernel, view: View, at: tuple[Dim, ...]) -> str:
     """The view's elements at ``at``, one for each lane."""
     place = k.element(view, at)

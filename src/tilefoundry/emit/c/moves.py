@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from tilefoundry.emit.address import address
-from tilefoundry.emit.c.kernel import Domain, Kernel
+from tilefoundry.emit.c import memory
+from tilefoundry.emit.c.kernel import UNROLL, Domain, Kernel
 from tilefoundry.emit.c.memory import inside_tests, whole_tests
 from tilefoundry.emit.c.pieces import copy_loops, nearest_last
 from tilefoundry.emit.c.text import bits_of, c_type, converted
 from tilefoundry.emit.c.turned import turn
-from tilefoundry.ir.expr import Dim, Expr, IterVar, substitute
+from tilefoundry.ir.expr import Dim, Expr, IterVar, multiple_of, substitute
 from tilefoundry.ir.mesh import Mesh
+from tilefoundry.targets.contract.spoken import CText
 from tilefoundry.tir.program import Issue, Scalar, View
 
 LINE = 64
@@ -23,22 +25,22 @@ NEIGHBOURS = 8
 of the loop around them, which interleave what lies apart."""
 
 
-def emit_copy(k: Kernel, issue: Issue, mesh: Mesh, call: str = "") -> None:
+def emit_copy(k: Kernel, issue: Issue, mesh: Mesh, said: CText | None = None) -> None:
     """Element by element, a vector at a time where registers are one end; whole vectors are
-    stored to memory by ``call``, and where they are loaded it asks for what comes later."""
+    stored to memory as ``said``, and where they are loaded it asks for what comes later."""
     write = issue.writes[0]
     if not issue.reads:
         return  # a fill that leaves what is there
     open_views = [v for v in (issue.reads[0], write) if isinstance(v, View) and v.fill is not None]
     tests = [whole_tests(k, v) for v in open_views]
     if not open_views or not all(tests):
-        _copy(k, issue, call)
+        _copy(k, issue, said)
         return
     with k.out.block(f"if ({' && '.join(t for found in tests for t in found or ())})"):
         inside = replace(issue, reads=tuple(map(_inside, issue.reads)), writes=(_inside(write),))
-        _copy(k, inside, call)
+        _copy(k, inside, said)
     with k.out.block("else"):
-        _copy(k, issue, call)
+        _copy(k, issue, said)
 
 
 def _inside(view: Any) -> Any:
@@ -46,18 +48,56 @@ def _inside(view: Any) -> Any:
     return replace(view, fill=None) if isinstance(view, View) else view
 
 
-def _copy(k: Kernel, issue: Issue, call: str) -> None:
+def _copy(k: Kernel, issue: Issue, said: CText | None) -> None:
     source, write = issue.reads[0], issue.writes[0]
     driver = k.driver(issue)
     if driver is None:
         _in_memory(k, issue)
         return
+    asked: dict[str, list[Dim]] = {}
+    call, pair = (said.call, said.pair) if said else ("", "")
+    first: tuple[tuple[Dim, ...], str] | None = None
+    domain = k.domain(driver)
+    for at in k.each(domain):
+        if isinstance(source, View):
+            for way, ahead in _aheads(issue, said):
+                _ask(k, source, at, ahead, way, asked.setdefault(way, []))
+        text = converted(k.value(source, at), source.dtype, write.dtype)
+        if pair and domain.size <= UNROLL and first is None and _begins(k, write, at):
+            first = at, text
+        elif first is not None and _follows(k, write, first[0], at):
+            k.out.line(f"{pair}({memory.contiguous(k, write, first[0])}, {first[1]}, {text});")
+            first = None
+        else:
+            if first is not None:
+                k.put(write, *first, call)
+            first = None
+            k.put(write, at, text, call)
+    if first is not None:
+        k.put(write, *first, call)
+
+
+def _aheads(issue: Issue, said: CText | None) -> Iterator[tuple[str, int]]:
+    """By which calls what is asked for, and how many elements later it is."""
     ahead = issue.attrs.get("prefetch")
-    asked: list[Dim] = []
-    for at in k.each(k.domain(driver)):
-        if ahead is not None and isinstance(source, View):
-            _ask(k, source, at, ahead, call, asked)
-        k.put(write, at, converted(k.value(source, at), source.dtype, write.dtype), call)
+    if ahead is not None and said is not None:
+        distances = ahead if isinstance(ahead, tuple) else (ahead,)
+        yield from zip((said.call, said.near), distances, strict=False)
+
+
+def _begins(k: Kernel, write: View, at: tuple[Dim, ...]) -> bool:
+    """A vector of half a line or less that begins where two of them may lie in one."""
+    bytes = k.lanes * write.dtype.bits // 8
+    if 2 * bytes > LINE or memory.contiguous(k, write, at) is None:
+        return False
+    return multiple_of(memory.start(k, write, at)) * write.dtype.bits // 8 % (2 * bytes) == 0
+
+
+def _follows(k: Kernel, write: View, before: tuple[Dim, ...], at: tuple[Dim, ...]) -> bool:
+    """The next vector in memory."""
+    if memory.contiguous(k, write, at) is None:
+        return False
+    return memory.start(k, write, at) - memory.start(k, write, before) == k.lanes
 
 
 def _ask(

@@ -17,15 +17,18 @@ class CText:
     - a matrix instruction on register files: those of the accumulator, of A and of B;
     - a copy of rows: that of the row and a pointer; of tiles: that of the tile, a pointer to
       its first row and the bytes from row to row;
-    - any other store from registers: a pointer and a whole vector, for each;
+    - any other store from registers: a pointer and a whole vector, for each; two vectors that
+      are neighbours in memory by ``pair``, where there is one and they lie in one line;
     - any other load into registers, which is a plain one: a pointer as far ahead as ``prefetch``
-      says, for each line;
+      says, for each line; as far as its second number says, by ``near``;
     - a fill of a register file: the number of a row or tile, for each;
     - an operation on registers: the vectors of its operands, as stored; gives the result's.
     """
 
     call: str
     code: str = ""
+    near: str = ""
+    pair: str = ""
     settle: str = ""
     """A statement after which other cores see what it wrote; empty: they do anyway."""
 

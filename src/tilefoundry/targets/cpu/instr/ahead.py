@@ -1,8 +1,9 @@
 """Loads that ask for what is loaded later: vectors of memory into registers.
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PREFETCHh: with T1 a
-line is fetched into the second cache; the instruction is a hint, changes no value and faults on
-no address. The processor's own prefetchers begin anew with each page, which this hides.
+line is fetched into the second cache, with T0 into the first; the instruction is a hint, changes
+no value and faults on no address. The processor's own prefetchers begin anew with each page, which
+this hides.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tilefoundry.targets.cpu.instr.stream import SDM, neighbours
 
 @dataclass(frozen=True)
 class Loads:
-    """A load in vectors, one element of each lane, after which a later line is asked for."""
+    """A load in vectors, one element of each lane, beside which later lines are asked for."""
 
     bytes: int
     rank: int
-    asks: bool = True
-    """``prefetch`` says how many elements later."""
+    asks: int = 2
+    """``prefetch`` says how many elements later, for the second cache and for the first."""
 
     @property
     def repeat(self) -> tuple[int, ...]:
@@ -49,6 +50,8 @@ def plan(copy: Copy) -> Loads | Unmet:
 CODE = """
 /* The line at an address, into the second cache. */
 #define TF_AHEAD(p) __builtin_prefetch((p), 0, 2)
+/* Into the first. */
+#define TF_NEAR(p) __builtin_prefetch((p), 0, 3)
 """
 
 CONTRACTS = (
@@ -56,6 +59,6 @@ CONTRACTS = (
         "x86.LoadAhead", (("gmem", "rmem"),), 24, plan,
         ("one contiguous vector of the lanes for each register",),
         "x86_64", source=f"{SDM}, volume 2, PREFETCHh", level="lane",
-        c=CText("TF_AHEAD", CODE),
+        c=CText("TF_AHEAD", CODE, near="TF_NEAR"),
     ),
 )  # fmt: skip

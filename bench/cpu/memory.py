@@ -3,6 +3,8 @@
     python bench/cpu/memory.py                   one line of key=value per case and thread count
     python bench/cpu/memory.py --threads 1,2     (default: 1 and all cores)
     python bench/cpu/memory.py --write           also keeps the rows under bench/results/
+    python bench/cpu/memory.py --write --merge FILE   with the other rows of a result of this
+                                                 commit and machine, each with its own date
 
 Every process measures one case with one count of threads: tensors that move twice as many bytes
 as the last cache holds, each beginning with a page, 2 warm-up rounds, then rounds for SECONDS in
@@ -44,6 +46,7 @@ SECONDS, ROUNDS, WARM, PROCESSES = 3.0, 5, 2, 3
 PAUSE = 0.01
 """Seconds before each call: idle threads of another library's pool spin no longer."""
 COLS, UNIT, PAGE = 4096, 1 << 20, 4096
+APART = ("speeds", "date", "processes")
 LEAST = 1 << 29
 """Bytes moved where the last cache is small."""
 
@@ -295,9 +298,11 @@ class Row:
     over_best: float
     spread: float
     speeds: dict[str, float]
+    date: str = ""
+    processes: int = 0
 
     def __str__(self) -> str:
-        return " ".join(f"{k}={v}" for k, v in asdict(self).items() if k != "speeds")
+        return " ".join(f"{k}={v}" for k, v in asdict(self).items() if k not in APART)
 
 
 def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
@@ -332,10 +337,12 @@ def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
         name, threads, found[0]["target"], round(moved / 1e6, 1), ours,
         middle[limit], limit, middle[rival], rival, round(ours / middle[limit], 3),
         round(ours / middle[rival], 3), round(spread, 3), middle,
+        datetime.now(UTC).isoformat(timespec="seconds"), given.processes,
     )  # fmt: skip
 
 
-def keep(rows: list[Row]) -> None:
+def keep(rows: list[Row], merge: str) -> None:
+    """Writes a result; rows that ``merge`` alone has are taken over as they are."""
     import torch
 
     from tilefoundry.build.compiler import compiler
@@ -356,10 +363,27 @@ def keep(rows: list[Row]) -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "last_cache": last_cache(),
-        "units": {"ours": "GB/s", "limit": "GB/s", "best": "GB/s", "speeds": "GB/s",
-                  "megabytes": "MB", "last_cache": "byte"},
+        "units": {
+            "ours": "GB/s",
+            "limit": "GB/s",
+            "best": "GB/s",
+            "speeds": "GB/s",
+            "megabytes": "MB",
+            "last_cache": "byte",
+        },
         "rows": [asdict(row) for row in rows],
     }
+    if merge:
+        others = json.loads(Path(merge).read_text(encoding="utf-8"))
+        for word in ("commit", "machine", "compiler", "python", "torch", "last_cache"):
+            if others[word] != record[word]:
+                sys.exit(f"{merge} is of another {word}: {others[word]}, not {record[word]}")
+        mine = {(row.case, row.threads) for row in rows}
+        kept = [r for r in others["rows"] if (r["case"], r["threads"]) not in mine]
+        names = [c.name for c in CASES]
+        record["rows"] = sorted(
+            [*kept, *record["rows"]], key=lambda r: (r["threads"], names.index(r["case"]))
+        )
     path = REPOSITORY / "bench" / "results" / f"cpu-memory-{now:%Y%m%d}-{record['commit']}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(path.relative_to(REPOSITORY))
@@ -373,6 +397,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of rounds in each")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
     parser.add_argument("--write", action="store_true", help="keep the result as JSON")
+    parser.add_argument("--merge", default="", help="a result whose other rows are taken over")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -385,7 +410,7 @@ def main() -> None:
                 rows.append(measure(case.name, threads, given))
                 print(rows[-1], flush=True)
     if given.write:
-        keep(rows)
+        keep(rows, given.merge)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Gemv:
                         part = tf.reshard(x[k], (V, LANES @ t.lane), "rmem")
                         held = tf.empty(Tensor[(R, V * LANES), "bf16", (R, V, LANES @ t.lane), "rmem"])
                         rows = tf.schedule((padded[n:n + R, k], held), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                        acc = acc + tf.cast(rows, "f32") * part
+                        acc = tf.fma(tf.cast(rows, "f32"), part, acc)
                     sums = tf.reduce(acc, (1,), False, "sum")
                     out = tf.insert_slice(out, tf.reshard(sums, (R,)), (n,))
         return out[:N]

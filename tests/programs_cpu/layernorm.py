@@ -22,7 +22,7 @@ VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
 GROUP = CORES * R
-AHEAD = GROUP * COLS
+AHEAD, NEAR = GROUP * COLS, 2 * CHUNK
 STEPS = ceildiv(ROWS, GROUP)
 EPS = 1e-5
 
@@ -45,7 +45,7 @@ class LayerNorm:
         out = tf.empty(Tensor[((STEPS + 1) * GROUP, WIDE), DTYPE])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                mean = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
+                lift = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
                 scale = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
                 for step in range(STEPS + 1):
                     row = (step * CORES + cores.core) * R
@@ -61,19 +61,20 @@ class LayerNorm:
                         shift = tf.cast(tf.reshard(shifts[c], (VECS, LANES @ t.lane), "rmem"), "f32")
                         for r in tuple(range(R)):
                             u = tf.reshard(padded[row + r:row + r + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                            normed = (tf.cast(u, "f32") - mean[r:r + 1]) * scale[r:r + 1]
-                            scaled = normed * gain + shift
+                            normed = tf.fma(tf.cast(u, "f32"), scale[r:r + 1], lift[r:r + 1])
+                            scaled = tf.fma(normed, gain, shift)
                             made = tf.schedule((tf.cast(scaled, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
                             out = tf.insert_slice(out, made, (row + r, c.start))
                             later = padded[row + GROUP + r:row + GROUP + r + 1, c]
                             held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
-                            w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=AHEAD)
+                            w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=(AHEAD, NEAR))
                             away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base[r:r + 1]
                             if not EVEN:
                                 n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], c.start)
                                 away = tf.where(tf.reshape(n, (1, VECS, LANES)) < COLS, away, 0.0)
                             sums = tf.insert_slice(sums, sums[r:r + 1] + tf.reduce(away, (1,), kind="sum"), (r, 0))
-                            squares = tf.insert_slice(squares, squares[r:r + 1] + tf.reduce(tf.square(away), (1,), kind="sum"), (r, 0))
+                            for k in tuple(range(VECS)):
+                                squares = tf.insert_slice(squares, tf.fma(away[:, k], away[:, k], squares[r:r + 1]), (r, 0))
                     if EVEN:
                         has = COLS / LANES  # elements of a lane
                         drift = sums * (LANES / COLS)
@@ -88,4 +89,5 @@ class LayerNorm:
                     between = tf.square(centers - mean) * has
                     spread = tf.reshard(tf.reduce(inside + between, (1,), True, "sum"), (R, 1))
                     scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)
+                    lift = -mean * scale
         return out[GROUP:GROUP + ROWS, :COLS]

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from dataclasses import fields, is_dataclass
@@ -425,6 +426,31 @@ def test_a_damaged_entry_is_none(kept, how):
     _, path = kept
     DAMAGE[how](path)
     assert known.find(path.name) is None
+
+
+def _as_another_user(name, place, answer):
+    os.setuid(65534)
+    os.environ[cache.READ_ONLY] = place
+    answer.put(known.find(name) is None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_an_entry_that_this_user_may_not_read_is_none(once, mode):
+    """Kept out at the folder, or at the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copied = Path(folder) / "cache"
+        shutil.copytree(once[1], copied)
+        (path,) = (copied / "known").iterdir()
+        path.chmod(0o600)
+        path.parent.chmod(mode)
+        context = multiprocessing.get_context("fork")
+        answer = context.Queue()
+        job = context.Process(target=_as_another_user, args=(path.name, str(copied), answer))
+        job.start()
+        assert answer.get(timeout=30)
+        job.join()
 
 
 def test_a_damaged_entry_is_made_again(kept):

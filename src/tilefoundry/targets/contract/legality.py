@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilefoundry.ir.expr import Dim
 from tilefoundry.ir.mesh import Axis, Mesh
 from tilefoundry.ir.types import TensorType
 from tilefoundry.layout import compact_strides
 from tilefoundry.targets.contract.match import (
     Groups,
+    bound_text,
     fast_axis,
     fragment_text,
     match_fragment,
@@ -224,7 +226,8 @@ def _under(
     repeat: list[int] = []
     for axis, extent, unit in zip("mnk", whole, shape, strict=True):
         if not isinstance(extent, int) or extent % unit:
-            return Unmet("shape", f"{axis} a multiple of {unit}", f"{axis} = {extent}")
+            return Unmet("shape", f"{axis} a multiple of {unit}", f"{axis} = {extent}",
+                         _filled_up(axis, extent, unit))  # fmt: skip
         repeat.append(extent // unit)
     bound: dict[Axis, tuple[int, int]] = {}
     solved: dict[str, Mapping[str, int]] = {}
@@ -235,7 +238,13 @@ def _under(
         if isinstance(found, Unmet):
             return found
         solved[name] = found
-    bad = _unbound(tiles, bound, dims)
+    texts = {
+        name: bound_text(first, tiles[name], tuple(value_of(x, env) for x in pattern.shape), groups,
+                         env, dims[name], bound)
+        for name, pattern in patterns.items()
+        if isinstance(first := pattern.arrangements[0], FragmentPattern)
+    }  # fmt: skip
+    bad = _unbound(tiles, bound, dims, texts)
     if bad is not None:
         return bad
     bind = [1, 1, 1]
@@ -243,6 +252,17 @@ def _under(
         bind[n] *= axis.extent
     serial = tuple(r // b for r, b in zip(repeat, bind, strict=True))
     return Fit(chosen, shape, tuple(bind), serial, groups, solved)  # type: ignore[arg-type]
+
+
+def _filled_up(axis: str, extent: Dim, unit: int) -> str:
+    """How an extent comes to be a multiple."""
+    if not isinstance(extent, int):
+        return f"pad {axis} to a multiple of {unit} by tf.pad, so that every step has a whole tile"
+    more = -extent % unit
+    return (
+        f"make {axis} {extent + more}: pad its axis by {more} in front of the loop, "
+        f"tf.pad(x, pads, 0), and slice the result, or tile by a multiple of {unit}"
+    )
 
 
 def _brought(
@@ -264,19 +284,23 @@ def _unbound(
     tiles: Mapping[str, TensorType],
     bound: Mapping[Axis, tuple[int, int]],
     dims: Mapping[str, tuple[int, int]],
+    texts: Mapping[str, str],
 ) -> Unmet | None:
     """What one operand binds to a group axis, the others follow: registers that a group does
-    not name by constants, and sums over a part of k that are not partial, are refused."""
+    not name by constants, and sums over a part of k that are not partial, are refused. ``texts``:
+    the layouts of those in registers that go with what is bound."""
     partial = {axis for axis, _ in tiles["C"].partial}
     for axis, (dim, _) in bound.items():
         if dim == 2 and axis not in partial:
-            return Unmet("C", f'partial sums: (...) @ {{compute.{axis.name} @ P("sum")}}',
-                         f"{axis.name} holds a part of k, C is not partial on it")  # fmt: skip
+            sums = f'@ {{compute.{axis.name} @ P("sum")}}'
+            got = f"{axis.name} holds a part of k, C is not partial on it"
+            return Unmet("C", f"partial sums: (...) {sums}", got, f"{texts.get('C', '(...)')} {sums}")
         for name, tile in tiles.items():
             held = tile.layout is not None and axis in tile.layout.split_axes
             if dim in dims[name] and not held and tile.storage == tiles["C"].storage:
                 want = f"{name} split over {axis.name} as the other operands are"
-                return Unmet(name, want, f"{name} whole on each {axis.name}")
+                fix = f'tf.reshard(..., {texts[name]}, "{tile.storage}")' if name in texts else ""
+                return Unmet(name, want, f"{name} whole on each {axis.name}", fix)
     for axis in partial:
         if bound.get(axis, (0, 0))[0] != 2:
             return Unmet("C", f"operands split along k over {axis.name}, or C whole",

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product as cartesian
+from math import gcd
 
-from tilefoundry.ir.expr import Dim, multiple_of
+from tilefoundry.ir.expr import Dim, bounds, multiple_of
 from tilefoundry.targets.contract.copy import Copy, CopyInstr, same_bits
 from tilefoundry.targets.contract.legality import Unmet
 from tilefoundry.targets.contract.match import SPANS
@@ -299,10 +300,14 @@ def _checked(
                          f"{d.extent} along axis {d.axis} of {window.whole}",
                          "reshape it to two axes")  # fmt: skip
     for d in dims[1:]:
-        if isinstance(d.stride, int) and (d.stride % 16 or d.stride >= MAX_STRIDE):
+        if multiple_of(d.stride) % 16 or bounds(d.stride)[1] >= MAX_STRIDE:
             got = f"axis {d.axis} of {window.whole} steps {d.stride} bytes"
+            count = 128 // gcd(128, tile.bits)
+            fix = f"pad the global tensor's rows to a multiple of {count} elements"
+            if not isinstance(d.stride, int):
+                fix += f", and say so of an open extent: {count} * n with n = DimVar"
             return Unmet("stride", "global strides that are multiples of 16 bytes, below 2^40",
-                         got, "pad the global tensor's rows to a multiple of 16 bytes")  # fmt: skip
+                         got, fix)  # fmt: skip
     align = max(SMEM_ALIGN, 8 * span)
     base = tile.base
     issues = _issues(tile, window, dims, rest, base if isinstance(base, int) else 0)

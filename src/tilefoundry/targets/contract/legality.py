@@ -294,7 +294,8 @@ def _unbound(
         if dim == 2 and axis not in partial:
             sums = f'@ {{compute.{axis.name} @ P("sum")}}'
             got = f"{axis.name} holds a part of k, C is not partial on it"
-            return Unmet("C", f"partial sums: (...) {sums}", got, f"{texts.get('C', '(...)')} {sums}")
+            fix = f"{texts.get('C', '(...)')} {sums}"
+            return Unmet("C", f"partial sums: (...) {sums}", got, fix)
         for name, tile in tiles.items():
             held = tile.layout is not None and axis in tile.layout.split_axes
             if dim in dims[name] and not held and tile.storage == tiles["C"].storage:

@@ -11,7 +11,8 @@ with no parameter, three pointers, three or six tensor maps, 200 KB of shared me
 or cooperatively, by cuLaunchKernel or cuLaunchKernelEx, on any stream, each took 3.5 to 4.2
 microseconds in a bare process and 2.7 to 3.9 in one with torch, whose add into a tensor that is
 there took 7.5. Programmatic dependent launch alone is cheaper, by half a microsecond (H200, driver
-580.159.04, 2026-11-30).
+580.159.04, 2026-11-30). Several launches are one start of a graph: 1.5 microseconds whatever it
+holds, and 0.3 more for each kernel whose parameters change.
 
     python bench/gpu/host.py [--write FILE] [CASE ...]
 """
@@ -42,16 +43,25 @@ from tilefoundry.build.compiler import compiled  # noqa: E402
 from tilefoundry.emit import Source  # noqa: E402
 from tilefoundry.lang.load import load_source  # noqa: E402
 from tilefoundry.targets.cuda.host import driver  # noqa: E402
+from tilefoundry.targets.cuda.host.direct import DRIVER  # noqa: E402
 
 ROUNDS = 30
 MANY = 200
 DRIVERS = """
 typedef int Launch(const void *config, void *function, void **parameters, void **extra);
+typedef int Start(void *ready, void *stream);
 static Launch *real;
+static Start *graph;
 static int repeats;
-void use(Launch *launch) { real = launch; }
+void use(Launch *launch, Start *start) { real = launch, graph = start; }
 void repeat(int count) { repeats = count; }
 int none(const void *config, void *function, void **parameters, void **extra) { return 0; }
+int idle(void *ready, void *stream) { return 0; }
+int starts(void *ready, void *stream) {
+    int status = 0;
+    for (int n = 0; n < repeats && !status; n++) status = graph(ready, stream);
+    return status;
+}
 int many(const void *config, void *function, void **parameters, void **extra) {
     int status = 0;
     for (int n = 0; n < repeats && !status; n++) status = real(config, function, parameters, extra);
@@ -70,7 +80,8 @@ def drivers() -> Any:
     lib = ctypes.CDLL(
         str(compiled(Source("drivers", "cpu", text, text, "none", (), 0, ())).library)
     )
-    lib.use(ctypes.cast(driver.launcher(), ctypes.c_void_p))
+    start = driver.library().cuGraphLaunch
+    lib.use(ctypes.cast(driver.launcher(), ctypes.c_void_p), ctypes.cast(start, ctypes.c_void_p))
     return lib
 
 
@@ -102,15 +113,20 @@ def measured(case: str, lib: Any) -> dict[str, object]:
     for name, call in (("into", into), ("call", make)):
         for times in (1, 10, MANY):
             row[f"{name}{times}"] = spent(call, times)
-    head = kernel._direct._call
-    real = head.launch
-    head.launch = ctypes.cast(lib.none, ctypes.c_void_p)
+    head, start = kernel._direct._call, DRIVER.index("cuGraphLaunch")
+    real = head.launch, head.driver[start]
+
+    def through(launch: Any, graph: Any) -> None:
+        head.launch = ctypes.cast(launch, ctypes.c_void_p)
+        head.driver[start] = ctypes.cast(graph, ctypes.c_void_p).value
+
+    through(lib.none, lib.idle)
     row["ours"], row["ours_call"] = spent(into, MANY), spent(make, MANY)
-    head.launch = ctypes.cast(lib.many, ctypes.c_void_p)
+    through(lib.many, lib.starts)
     for times in (1, 10, MANY):
         lib.repeat(times)
         row[f"driver{times}"] = spent(into, 1, times)
-    head.launch = real
+    head.launch, head.driver[start] = real
     plans = kernel._plans
     row["launches"] = " ".join(
         f"{len(p.pointers)}p{len(p.maps)}m{p.shared_bytes}s"

@@ -17,11 +17,12 @@ from tilefoundry.emit.source import Argument
 from tilefoundry.ir.dtype import F32
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, MapPlan
 from tilefoundry.targets.cuda.host import direct, driver
+from tilefoundry.targets.cuda.host.graph import Node
 
 P = ctypes.c_void_p
 TENSOR = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, P)
 STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, P)
-ONE, TWO, FOUR = (ctypes.CFUNCTYPE(ctypes.c_int, *[P] * n) for n in (1, 2, 4))
+ONE, TWO, THREE, FOUR = (ctypes.CFUNCTYPE(ctypes.c_int, *[P] * n) for n in (1, 2, 3, 4))
 CONTEXT, WORK = 500, 1 << 20
 SHAPE = (4, 8)
 ARGUMENTS = [Argument("x", F32, SHAPE, "in"), Argument("w", F32, SHAPE, "weight"),
@@ -53,6 +54,7 @@ class Device:
             cuTensorMapReplaceAddress=TWO(self.replace), cuCtxGetCurrent=ONE(self.get),
             cuCtxPushCurrent_v2=ONE(self.push), cuCtxPopCurrent_v2=ONE(self.pop),
             cuStreamIsCapturing=TWO(self.is_capturing),
+            cuGraphExecKernelNodeSetParams_v2=THREE(self.set), cuGraphLaunch=TWO(self.start),
         )  # fmt: skip
 
     def tensor(self, x, out):
@@ -103,14 +105,26 @@ class Device:
         )
         return self.answer
 
-    def made(self, arguments=ARGUMENTS, plans=PLANS, works=True):
+    def set(self, ready, node, given):
+        found = Node.from_address(given)
+        places = (P * 3).from_address(found.parameters)
+        values = [ctypes.c_uint64.from_address(p).value for p in places]
+        head = (found.function, list(found.grid), list(found.block), found.shared)
+        self.seen.append((ready, node, *head, values))
+        return self.answer
+
+    def start(self, ready, stream):
+        self.seen.append((ready, stream))
+        return self.answer
+
+    def made(self, arguments=ARGUMENTS, plans=PLANS, own=True, graph=None):
         maps = [[ctypes.addressof(self.first) for _ in p.maps] for p in plans]
         types = [torch.float32 for _ in arguments]
         out = direct.Direct(
             direct.library(), ctypes.addressof(self.table), arguments, types, plans,
-            range(len(arguments)), maps, works,
+            range(len(arguments)), maps, own,
         )  # fmt: skip
-        out.keep(0, 7, CONTEXT, (P * 2)(11, 12), WORK)
+        out.keep((0, 7, threading.get_ident()), CONTEXT, (P * 2)(11, 12), WORK, graph)
         return out
 
     first = ctypes.create_string_buffer(128)
@@ -278,7 +292,7 @@ def test_streams_that_are_not_known_are_left(device, tensors):
     call = device.made()
     device.stream = 8
     assert call.into({"w": w}, [y], x) == direct.ELSEWHERE
-    call.keep(0, 8, CONTEXT, (P * 2)(11, 12), WORK)
+    call.keep((0, 8, threading.get_ident()), CONTEXT, (P * 2)(11, 12), WORK)
     assert call.into({"w": w}, [y], x) == 0
     assert device.seen == launches(x, w, y, stream=8)
 
@@ -287,7 +301,7 @@ def test_more_streams_than_are_kept(device, tensors):
     x, w, y = tensors
     call, functions = device.made(), (P * 2)(11, 12)
     for stream in range(1000, 1000 + 2 * direct.SLOTS):
-        call.keep(0, stream, CONTEXT, functions, WORK)
+        call.keep((0, stream, threading.get_ident()), CONTEXT, functions, WORK)
         device.stream = stream
         assert call.into({"w": w}, [y], x) == 0
         assert device.seen[-1][4] == stream
@@ -301,7 +315,7 @@ def test_each_device_has_its_own_functions(device, tensors):
     assert call.into({"w": w}, [y], x) == direct.ELSEWHERE  # on two devices
     device.devices[x.data_ptr()] = 1
     assert call.into({"w": w}, [y], x) == direct.ELSEWHERE  # not known
-    call.keep(1, 107, CONTEXT + 1, (P * 2)(21, 22), WORK)
+    call.keep((1, 107, threading.get_ident()), CONTEXT + 1, (P * 2)(21, 22), WORK)
     assert call.into({"w": w}, [y], x) == 0
     assert [s[0] for s in device.seen] == [21, 22]
     assert device.contexts == [CONTEXT + 1, -1]
@@ -316,12 +330,12 @@ def test_another_current_device_is_put_back(device, tensors):
     assert call.make({"w": w}, x) == direct.ELSEWHERE  # where should outputs be made
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_a_capture_asks_for_a_workspace_of_its_own(device, tensors, works):
+@pytest.mark.parametrize("own", [True, False])
+def test_a_capture_asks_for_a_workspace_of_its_own(device, tensors, own):
     x, w, y = tensors
-    call = device.made(works=works)
+    call = device.made(own=own)
     device.capturing = 1
-    assert call.into({"w": w}, [y], x) == (direct.ELSEWHERE if works else 0)
+    assert call.into({"w": w}, [y], x) == (direct.ELSEWHERE if own else 0)
 
 
 def test_the_drivers_errors_are_answered(device, tensors):
@@ -336,7 +350,7 @@ def test_the_drivers_errors_are_answered(device, tensors):
 def test_calls_of_many_threads_have_their_own_parameters(device):
     """A launch takes its time and other threads call meanwhile."""
     device.wait = 0.002
-    call, wrong = device.made(works=False), []
+    call, wrong = device.made(own=False), []
 
     def work():
         x, w, y = (torch.zeros(SHAPE) for _ in range(3))
@@ -364,7 +378,7 @@ def test_a_workspace_is_one_threads(device, tensors):
 
     def work():
         found.append(call.into({"w": w}, [y], x))
-        call.keep(0, 7, CONTEXT, (P * 2)(11, 12), WORK + 4096)
+        call.keep((0, 7, threading.get_ident()), CONTEXT, (P * 2)(11, 12), WORK + 4096)
         found.append(call.into({"w": w}, [y], x))
 
     thread = threading.Thread(target=work)
@@ -429,3 +443,72 @@ def test_nothing_is_held_after_a_call(device, tensors):
     function = call.into
     del call
     assert function(weights, outs, x) == 0  # what C reads lives as long as the function
+
+
+GRAPH = SimpleNamespace(ready=900, nodes=(P * 2)(31, 32))
+START = (900, 7)
+
+
+def nodes(x, w, y, work=WORK):
+    """What the nodes of both launches are given."""
+    x, w, y = (t.data_ptr() for t in (x, w, y))
+    return [(900, 31, 11, [3, 1, 1], [64, 1, 1], 100, [x, work + 256, x]),
+            (900, 32, 12, [5, 1, 1], [32, 1, 1], 0, [work + 256, w, y])]  # fmt: skip
+
+
+def test_a_graph_is_given_what_is_new_to_it(device, tensors):
+    x, w, y = tensors
+    call = device.made(graph=GRAPH)
+    for _ in range(2):
+        assert call.into({"w": w}, [y], x) == 0
+    assert device.seen == [*nodes(x, w, y), START, START]
+    device.seen.clear()
+    z = torch.zeros(SHAPE)
+    assert call.into({"w": w}, [y], z) == call.into({"w": w}, [z], z.clone()) == 0
+    assert [s[1] for s in device.seen] == [31, 7, 31, 32, 7]
+    assert device.seen[0] == nodes(z, w, y)[0] and device.seen[3] == nodes(x, w, z)[1]
+    device.seen.clear()
+    made = call.make({"w": w}, x)
+    assert device.seen == [*nodes(x, w, made), START]
+
+
+def test_a_graph_has_not_what_the_driver_refused(device, tensors):
+    x, w, y = tensors
+    call = device.made(graph=GRAPH)
+    device.answer = 719
+    assert call.into({"w": w}, [y], x) == 719
+    assert device.seen == nodes(x, w, y)[:1]
+    device.answer = 0
+    assert call.into({"w": w}, [y], x) == 0
+    assert device.seen[1:] == [*nodes(x, w, y), START]
+    device.answer = 700
+    assert call.into({"w": w}, [y], x) == 700  # of the start
+
+
+def test_a_graph_is_one_threads_and_no_captures(device, tensors):
+    x, w, y = tensors
+    call, found = device.made(graph=GRAPH), []
+    other = SimpleNamespace(ready=901, nodes=(P * 2)(41, 42))
+
+    def work():
+        found.append(call.into({"w": w}, [y], x))
+        call.keep((0, 7, threading.get_ident()), CONTEXT, (P * 2)(11, 12), WORK, other)
+        found.append(call.into({"w": w}, [y], x))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [direct.ELSEWHERE, 0]
+    assert [s[0] for s in device.seen] == [901, 901, 901]
+    device.capturing = 1
+    assert call.into({"w": w}, [y], x) == direct.ELSEWHERE
+
+
+def test_a_graph_that_is_kept_again_keeps_what_it_was_given(device, tensors):
+    x, w, y = tensors
+    call = device.made(graph=GRAPH)
+    assert call.into({"w": w}, [y], x) == 0
+    for _ in range(direct.SLOTS + 1):
+        call.keep((0, 7, threading.get_ident()), CONTEXT, (P * 2)(11, 12), WORK, GRAPH)
+        assert call.into({"w": w}, [y], x) == 0
+    assert device.seen == [*nodes(x, w, y), *[START] * (direct.SLOTS + 2)]

@@ -17,7 +17,7 @@ from tilefoundry.emit import emit
 from tilefoundry.lang.load import load_source
 from tilefoundry.lower.finalize import finalize
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan
-from tilefoundry.targets.cuda.host import call, compiler, driver, state
+from tilefoundry.targets.cuda.host import call, compiler, driver, graph, state
 
 
 def test_without_a_driver(monkeypatch):
@@ -323,3 +323,88 @@ def test_clusters_that_do_not_fit(monkeypatch, cooperative, grid, fits):
         driver.clusters_fit(ctypes.c_void_p(7), plan)
     assert refusal.value.diags[0].code == "build-clusters"
     assert refusal.value.diags[0].fields["needed"] == 31
+
+
+class Graphs:
+    """A driver that numbers what it makes and writes down what it is asked for."""
+
+    def __init__(self, refuses=""):
+        self.refuses, self.seen, self.made = refuses, [], 100
+
+    def _asked(self, name, *what):
+        self.seen.append((name, *what))
+        return 801 if name == self.refuses else 0
+
+    def _number(self, found):
+        self.made += 1
+        found._obj.value = self.made
+        return self.made
+
+    def cuGetErrorString(self, status, text):
+        return 0
+
+    def cuGraphCreate(self, found, flags):
+        return self._asked("graph", self._number(found))
+
+    def cuGraphAddKernelNode_v2(self, found, graph, before, count, given):
+        node = given._obj
+        made = (node.function, list(node.grid), list(node.block), node.shared, node.parameters)
+        return self._asked("node", self._number(found), graph.value, before, count.value, *made)
+
+    def cuGraphKernelNodeSetAttribute(self, node, name, value):
+        return self._asked("attribute", node.value, name, list(value._obj)[:3])
+
+    def cuGraphAddDependencies_v2(self, graph, before, after, edge, count):
+        e = edge._obj
+        kind = (e.port, e.to, e.kind, bytes(e.reserved))
+        return self._asked("edge", before._obj.value, after._obj.value, kind, count.value)
+
+    def cuGraphInstantiateWithFlags(self, found, graph, flags):
+        return self._asked("ready", self._number(found), graph.value)
+
+    def cuGraphExecDestroy(self, ready):
+        return self._asked("ready gone", ready.value)
+
+    def cuGraphDestroy(self, graph):
+        return self._asked("graph gone", graph.value)
+
+
+SEVERAL = (
+    LaunchPlan("f", 8, 128, 64, False, 4, True, (), ()),
+    LaunchPlan("g", 5, 32, 0, False, 1, True, (), ()),
+    LaunchPlan("h", 6, 96, 0, True, 1, False, (), ()),
+)
+
+
+def test_a_graph_of_launches(monkeypatch):
+    """Each waits for the one before: for its end (an edge of zeros), or where the kernel waits
+    itself for its signal, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC and
+    CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, both 1. Attribute 6 is of streams alone."""
+    asked = Graphs()
+    monkeypatch.setattr(driver, "library", lambda: asked)
+    made = graph.graph(SEVERAL, (11, 12, 13), (21, 22, 23))
+    none = bytes(5)
+    assert asked.seen == [
+        ("graph", 101),
+        ("node", 102, 101, None, 0, 11, [8, 1, 1], [128, 1, 1], 64, 21),
+        ("attribute", 102, 4, [4, 1, 1]),
+        ("node", 103, 101, None, 0, 12, [5, 1, 1], [32, 1, 1], 0, 22),
+        ("edge", 102, 103, (1, 0, 1, none), 1),
+        ("node", 104, 101, None, 0, 13, [6, 1, 1], [96, 1, 1], 0, 23),
+        ("attribute", 104, 2, [1, 0, 0]),
+        ("edge", 103, 104, (0, 0, 0, none), 1),
+        ("ready", 105, 101),
+    ]
+    assert (made.ready, list(made.nodes)) == (105, [102, 103, 104])
+    del made
+    assert asked.seen[9:] == [("ready gone", 105), ("graph gone", 101)]
+
+
+def test_launches_that_are_no_graph(monkeypatch):
+    asked = Graphs("edge")
+    monkeypatch.setattr(driver, "library", lambda: asked)
+    assert graph.graph(SEVERAL[:1], (11,), (21,)) is None and not asked.seen
+    assert graph.graph(SEVERAL, (11, 12, 13), (21, 22, 23)) is None
+    assert asked.seen[-1][0] == "graph gone"
+    monkeypatch.delattr(Graphs, "cuGraphAddDependencies_v2")  # before CUDA 12.3
+    assert graph.graph(SEVERAL, (11, 12, 13), (21, 22, 23)) is None

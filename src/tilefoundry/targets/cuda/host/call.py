@@ -19,6 +19,7 @@ from tilefoundry.emit.source import Argument
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, Where
 from tilefoundry.targets.cuda.host import driver
 from tilefoundry.targets.cuda.host.direct import ELSEWHERE, Direct, direct
+from tilefoundry.targets.cuda.host.graph import Graph, graph
 
 ALIGN = 16
 """Bytes that every tensor's address is a multiple of."""
@@ -41,11 +42,14 @@ class Packed:
         for at, m, address in zip(self.maps, plan.maps, addresses, strict=True):
             driver.encode(at, m.dtype, address, m.dims, m.strides, m.box, m.swizzle)
 
+    @property
+    def parameters(self) -> int:
+        """Where the array of the parameters' places is."""
+        return ctypes.addressof(self._parameters)
+
     def launch(self, function: int, stream: int) -> None:
         config = driver.config(self.plan, stream, self._attributes)
-        status = driver.launcher()(
-            ctypes.addressof(config), function, ctypes.addressof(self._parameters), None
-        )
+        status = driver.launcher()(ctypes.addressof(config), function, self.parameters, None)
         driver.check(status, f"launching {self.plan.kernel}")
 
 
@@ -74,6 +78,9 @@ class Compiled:
         and what one kernel leaves there is for the next of the same call."""
         self._captured: dict[tuple[int, int, int], tuple[int, Any]] = {}
         """So too the last capture and its graph's workspace."""
+        self._graphs: dict[tuple[int, int, int], Graph | None] = {}
+        """So too the launches as one, where there are several."""
+        self._own = bool(built.source.workspace) or len(self._plans) > 1
         self._direct: Direct | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -135,7 +142,7 @@ class Compiled:
         with driver.within(context):
             functions = self._loaded(device)
             stream: int = torch.cuda.current_stream(device).cuda_stream
-            capture = driver.capture(stream) if self.built.source.workspace else None
+            capture = driver.capture(stream) if self._own else None
             work = self._workspace(device, stream, capture)
 
             def of(where: Where) -> int:
@@ -149,11 +156,15 @@ class Compiled:
             ]
             for x, function in zip(packed, functions, strict=True):
                 x.launch(function, stream)
-        if self._direct is None:
-            self._direct = direct(self._order, self._types, self._plans, self._place,
-                                  [x.maps for x in packed], bool(work))  # fmt: skip
-        if self._direct is not None and capture is None:
-            self._direct.keep(device, stream, context, functions, work)
+            if self._direct is None:
+                self._direct = direct(self._order, self._types, self._plans, self._place,
+                                      [x.maps for x in packed], self._own)  # fmt: skip
+            if self._direct is not None and capture is None:
+                where = device, stream, threading.get_ident()
+                if where not in self._graphs:
+                    parameters = [x.parameters for x in packed]
+                    self._graphs[where] = graph(self._plans, functions, parameters)
+                self._direct.keep(where, context, functions, work, self._graphs[where])
 
     def _loaded(self, device: int) -> Any:
         """The functions of the launches, as an array, in the context that is current."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from tilefoundry.diag import Refusal
 from tilefoundry.emit.source import Argument, Source
 from tilefoundry.targets.cuda.emit.launches import LaunchPlan, Where
 from tilefoundry.targets.cuda.host import driver
+from tilefoundry.targets.cuda.host.graph import Graph
 
 CODE = Path(__file__).parents[1] / "rt" / "tf_call.c"
 MOST, SLOTS, STACK = 64, 64, 1 << 16
@@ -30,7 +30,8 @@ KIND = 2
 ELSEWHERE = -1
 """The answer to a call that has to go the long way."""
 DRIVER = ("cuTensorMapReplaceAddress", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
-          "cuCtxPopCurrent_v2", "cuStreamIsCapturing")  # fmt: skip
+          "cuCtxPopCurrent_v2", "cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams_v2",
+          "cuGraphLaunch")  # fmt: skip
 
 
 class CWhere(ctypes.Structure):
@@ -55,12 +56,20 @@ class CArgument(ctypes.Structure):
                 ("weight", ctypes.py_object)]  # fmt: skip
 
 
+class CGraph(ctypes.Structure):
+    """``Graph`` of the C code: launches that the driver has ready as one."""
+
+    _fields_ = [("ready", ctypes.c_void_p), ("nodes", ctypes.POINTER(ctypes.c_void_p)),
+                ("set", ctypes.c_void_p)]  # fmt: skip
+
+
 class CSlot(ctypes.Structure):
     """``Slot`` of the C code: what a call needs of a stream of a device."""
 
     _fields_ = [("stream", ctypes.c_void_p), ("context", ctypes.c_void_p),
                 ("functions", ctypes.POINTER(ctypes.c_void_p)), ("work", ctypes.c_void_p),
-                ("thread", ctypes.c_ulong), ("device", ctypes.c_int32)]  # fmt: skip
+                ("graph", ctypes.POINTER(CGraph)), ("thread", ctypes.c_ulong),
+                ("device", ctypes.c_int32)]  # fmt: skip
 
 
 class CCall(ctypes.Structure):
@@ -70,7 +79,7 @@ class CCall(ctypes.Structure):
                 ("driver", ctypes.c_void_p * len(DRIVER)), ("objects", ctypes.py_object * 5),
                 ("made", ctypes.POINTER(ctypes.py_object)), ("kind", ctypes.c_int32),
                 ("inputs", ctypes.c_int32), ("outputs", ctypes.c_int32),
-                ("launches", ctypes.c_int32), ("works", ctypes.c_int32), ("room", ctypes.c_int32),
+                ("launches", ctypes.c_int32), ("room", ctypes.c_int32), ("own", ctypes.c_int32),
                 ("arguments", ctypes.POINTER(CArgument)), ("launch_of", ctypes.POINTER(CLaunch)),
                 ("used", ctypes.c_int32), ("slots", CSlot * SLOTS)]  # fmt: skip
 
@@ -130,7 +139,7 @@ class Direct:
     def __init__(
         self, lib: Any, table: int, arguments: Sequence[Argument], types: Sequence[Any],
         plans: Sequence[LaunchPlan], order: Sequence[int], maps: Sequence[Sequence[int]],
-        works: bool,
+        own: bool,
     ) -> None:  # fmt: skip
         import torch
 
@@ -147,12 +156,15 @@ class Direct:
         c.made = (ctypes.py_object * max(1, len(made)))(*made)
         c.kind = KIND
         c.inputs, c.outputs = len(arguments) - len(outputs), len(outputs)
-        c.launches, c.works = len(launches), works
+        c.launches, c.own = len(launches), own
         c.room = max(8, *(8 * p.pointers + driver.MAP_BYTES * p.maps for p, _ in launches))
         c.arguments = (CArgument * len(rows))(*(row for row, _ in rows))
         c.launch_of = (CLaunch * len(launches))(*(x for x, _ in launches))
         self._functions: dict[int, Any] = {}
-        kept = [c, made, rows, launches, driver.launcher(), lib_driver, self._functions]
+        self._graphs: dict[tuple[int, int, int], Any] = {}
+        """By device, stream and thread."""
+        kept = [c, made, rows, launches, driver.launcher(), lib_driver, self._functions,
+                self._graphs]  # fmt: skip
         function = lib.tf_function
         function.restype = ctypes.py_object
         function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_int]
@@ -160,15 +172,27 @@ class Direct:
         self.make: Callable[..., Any] = function(at, kept, 0)
         self.into: Callable[..., int] = function(at, kept, 1)
 
-    def keep(self, device: int, stream: int, context: int, functions: Any, work: int) -> None:
-        """Calls on this stream, with a workspace those of this thread, may be made directly;
-        ``functions``: an array of the launches'."""
-        c = self._call
+    def keep(
+        self, where: tuple[int, int, int], context: int, functions: Any, work: int,
+        graph: Graph | None = None,
+    ) -> None:  # fmt: skip
+        """Calls on this device and stream, if slots are a thread's own those of this thread, may
+        be made directly; ``functions``: an array of the launches'; ``graph``: they as one."""
+        c, (device, stream, thread) = self._call, where
         if c.used == SLOTS:
             c.used = 0
-        c.slots[c.used] = CSlot(stream, context, functions, work, threading.get_ident(), device)
+        ready = self._graph(where, graph) if graph is not None else None
+        c.slots[c.used] = CSlot(stream, context, functions, work, ready, thread, device)
         c.used += 1
         self._functions[device] = functions
+
+    def _graph(self, where: tuple[int, int, int], graph: Graph) -> Any:
+        """A graph as C takes it, kept as long as workspaces are: a call may be starting it."""
+        if where not in self._graphs:
+            given = ctypes.create_string_buffer(self._call.room * len(graph.nodes))
+            made = CGraph(graph.ready, graph.nodes, ctypes.addressof(given))
+            self._graphs[where] = ctypes.pointer(made), graph, given
+        return self._graphs[where][0]
 
 
 def _empty() -> Any:
@@ -222,9 +246,11 @@ def _launch(plan: LaunchPlan, order: Sequence[int], maps: Sequence[int]) -> tupl
 
 def direct(
     arguments: Sequence[Argument], types: Sequence[Any], plans: Sequence[LaunchPlan],
-    order: Sequence[int], maps: Sequence[Sequence[int]], works: bool,
+    order: Sequence[int], maps: Sequence[Sequence[int]], own: bool,
 ) -> Direct | None:  # fmt: skip
-    """None where a call has too many tensors or launches, what it takes is not there, or threads
+    """``own``: slots are a thread's own, and captures go the long way.
+
+    None where a call has too many tensors or launches, what it takes is not there, or threads
     share what C takes for its own (Python without the global lock)."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
@@ -237,4 +263,4 @@ def direct(
         return None
     if any(code_of(t) is None for t in types):
         return None
-    return Direct(lib, table, arguments, types, plans, order, maps, works)
+    return Direct(lib, table, arguments, types, plans, order, maps, own)

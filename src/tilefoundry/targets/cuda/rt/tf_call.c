@@ -1,7 +1,8 @@
 // A call of a compiled program without Python's interpreter: tensors are read and judged, outputs
 // made, parameters written and launches given to the driver by one function of METH_FASTCALL.
 // Nothing is remembered of a tensor, so nothing can be stale; what is kept for a stream is the
-// context, the kernels and the workspace. Anything unexpected is left to the caller (ELSEWHERE).
+// context, the kernels, the workspace and, of several launches, the graph that starts them at once
+// with the parameters that it was given last. Anything unexpected is left to the caller (ELSEWHERE).
 // Tensors are read through the table of functions that their Python type carries (DLPack 1.3,
 // DLPackExchangeAPI); Python's functions are those of its stable ABI.
 #include <stdint.h>
@@ -64,11 +65,26 @@ typedef struct {
     char **address;     // what each map was last encoded for
 } Launch;
 
+// CUDA_KERNEL_NODE_PARAMS
+typedef struct {
+    void *function;
+    uint32_t grid[3], block[3], shared;
+    void **parameters, **extra, *kernel, *context;
+} Node;
+
+// The launches of a call as a graph that the driver has ready: one thread's, on one stream, as a
+// graph runs once at a time, and parameters are set before each start.
+typedef struct {
+    void *ready, *const *nodes;
+    char *set;  // the parameters that each node has, as ``parameters`` writes them
+} Graph;
+
 // What a call needs of a stream of a device. A workspace is a thread's own: launches of two threads
 // may mix on a stream, and what one kernel leaves there is for the next of the same call.
 typedef struct {
     void *stream, *context, *const *functions;
     char *work;
+    Graph *graph;  // 0: kernels are launched one by one
     unsigned long thread;
     int32_t device;
 } Slot;
@@ -87,11 +103,13 @@ typedef struct {
     int (*replace)(void *map, void *address);
     int (*current)(void **context), (*push)(void *context), (*pop)(void **context);
     int (*capturing)(void *stream, int *status);
+    int (*set)(void *ready, void *node, const Node *), (*start)(void *ready, void *stream);
     Object *types[2];                      // of objects whose table this is
     Object *negated, *no;                  // the method is_neg, and its answer
     Object *empty, *const *made;           // makes outputs on the current device, of these words
     int32_t kind;  // of devices, by DLPack's number
-    int32_t inputs, outputs, launches, works, room;  // room: bytes of the largest parameters
+    int32_t inputs, outputs, launches, room;  // room: bytes of the largest parameters
+    int32_t own;  // slots are a thread's own, and captures go elsewhere: workspaces, graphs
     const Argument *arguments;             // inputs and weights in order, then outputs
     Launch *launch_of;
     int32_t used;
@@ -129,10 +147,10 @@ static char *address(const Call *c, int n, Object *object, int32_t *device, int 
 }
 
 static const Slot *slot(const Call *c, int32_t device, void *stream) {
-    const unsigned long thread = c->works ? PyThread_get_thread_ident() : 0;
+    const unsigned long thread = c->own ? PyThread_get_thread_ident() : 0;
     for (int n = 0; n < c->used; n++) {
         const Slot *s = &c->slots[n];
-        if (s->stream == stream && s->device == device && (!c->works || s->thread == thread)) return s;
+        if (s->stream == stream && s->device == device && (!c->own || s->thread == thread)) return s;
     }
     return 0;
 }
@@ -166,6 +184,25 @@ static int parameters(const Call *c, Launch *x, char *const *at, char *work, cha
     return 0;
 }
 
+// Starts the graph of a slot; only what differs from the start before is set.
+static int started(const Call *c, const Slot *s, int size, char *blocks, void **places, int stride) {
+    Graph *g = s->graph;
+    int status = 0;
+    for (int n = 0; n < c->launches && !status; n++) {
+        const Launch *x = &c->launch_of[n];
+        const int used = MAP * x->maps + 8 * x->pointers;
+        char *now = blocks + size * n, *set = g->set + c->room * n;
+        if (!memcmp(now, set, used)) continue;
+        Node node = {.function = s->functions[n], .shared = x->config.shared,
+                     .parameters = places + stride * n};
+        memcpy(node.grid, x->config.grid, sizeof node.grid);
+        memcpy(node.block, x->config.block, sizeof node.block);
+        status = c->set(g->ready, g->nodes[n], &node);
+        if (!status) memcpy(set, now, used);
+    }
+    return status ? status : c->start(g->ready, s->stream);
+}
+
 // Everything after the tensors are known. Parameters are a call's own, as other threads may call
 // while the driver reads them.
 static int launched(Call *c, Slot s, char *const *at) {
@@ -178,7 +215,8 @@ static int launched(Call *c, Slot s, char *const *at) {
     if (status || c->current(&before)) return ELSEWHERE;
     void *state = PyEval_SaveThread();
     const int pushed = before != s.context && !(status = c->push(s.context));
-    for (int n = 0; n < c->launches && !status; n++) {
+    if (s.graph && !status) status = started(c, &s, size, blocks, places[0], c->room / 8);
+    for (int n = 0; n < c->launches && !s.graph && !status; n++) {
         Config config = c->launch_of[n].config;
         config.stream = s.stream;
         status = c->launch(&config, s.functions[n], places[n], 0);
@@ -215,7 +253,7 @@ static int called(Call *c, Object *weights, Object *outs, Object *const *given, 
     }
     if (device < 0 || c->exchange->stream(c->kind, device, &stream)) return ELSEWHERE;
     const Slot *s = slot(c, device, stream);
-    if (!s || (c->works && (c->capturing(stream, &capturing) || capturing))) return ELSEWHERE;
+    if (!s || (c->own && (c->capturing(stream, &capturing) || capturing))) return ELSEWHERE;
     if (outs) return launched(c, *s, at);
     if (c->current(&context) || context != s->context) return ELSEWHERE;
     Slot kept = *s;  // making tensors may execute Python

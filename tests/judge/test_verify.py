@@ -105,12 +105,14 @@ def test_a_stated_seed_is_told(folder, bench):
 
 def test_what_is_no_report(folder, bench):
     (folder / "text.json").write_text("agrees")
+    (folder / "list.json").write_text("[1, 2]")
     (folder / "other.json").write_text('{"kind": "measure"}')
     (folder / "part.json").write_text('{"kind": "check", "seed": 1, "request": {}}')
-    for name in ("none.json", "text.json", "other.json", "part.json"):
+    for name in ("none.json", "text.json", "list.json", "other.json", "part.json"):
         with pytest.raises(Refusal) as caught:
             verify.verify(name)
         assert caught.value.diags[0].code == "verify-report-form", name
+        assert "AttributeError" not in str(caught.value)
 
 
 def test_the_report_says_what_the_reference_was_checked_against(folder, bench):

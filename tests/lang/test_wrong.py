@@ -220,6 +220,7 @@ def test_const_of_another_type(old, new, bound, tmp_path, monkeypatch):
     [
         ("smal.py", None, "there is no such file", "the nearest is small.py"),
         ("other.py", None, "there is no such file", "Python files in {here}: good.py small.py"),
+        ("nofile.py", None, "there is no such file", "Python files in {here}: good.py small.py"),
         ("no/such.py", None, "there is no such file", "create the folder no, or correct the path"),
         ("folder.py", ..., "it is a folder", "name a file"),
         ("small.py/in.py", None, "small.py is a file, not a folder", "name small.py"),
@@ -245,6 +246,13 @@ def test_unreadable(good, name, content, why, fix):
     assert (found.code, found.exit) == ("source-unreadable", diag.ENVIRONMENT)
     assert found.says == f"{name} cannot be read: {why}"
     assert fix.format(here=Path.cwd()) in found.fix
+
+
+def test_a_link_that_leads_nowhere(good):
+    Path("link.py").symlink_to("gone.py")
+    with pytest.raises(diag.Refusal) as caught:
+        load_source("link.py", None, {})
+    assert caught.value.diags[0].fix.startswith("link.py is a link: make gone.py")
 
 
 def test_unreadable_by_this_user(good, monkeypatch):

@@ -51,7 +51,7 @@ def analyze(
     if module.target is None:
         refuse("analysis-no-target", module.span, module=module.name)
     target: Target = module.target.load(module.span)
-    level = topology or target.processor.level
+    level = target.processor.level if topology is None else topology
     if level not in target.levels:
         refuse(
             "analysis-level-unknown",

@@ -156,6 +156,8 @@ def _usage(error: click.ClickException) -> Diag:
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "tilefoundry"
     usage = context.command.get_usage(context).removeprefix("Usage: ") if context else path
+    if context and context.parent and isinstance(context.command, click.Group):
+        usage = f"{path} and one of: {' '.join(context.command.list_commands(context))}"
     fields = {"message": error.format_message(), "usage": " ".join(usage.split()), "path": path}
     return Diag("usage", None, fields)
 

@@ -20,6 +20,7 @@ from tilefoundry.diag import refuse
 
 @click.group(
     "schedule",
+    no_args_is_help=False,
     epilog=epilog(
         (
             "tilefoundry schedule candidates grid.py candidates.txt",

@@ -24,6 +24,7 @@ HOME = "set TILEFOUNDRY_HOME to a folder that can be written"
 
 @click.group(
     "target",
+    no_args_is_help=False,
     epilog=epilog(
         ("tilefoundry target list", "tilefoundry target show nvidia.h200_sxm"),
         {1: "a document is refused, or none has that id"},

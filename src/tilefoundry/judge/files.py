@@ -26,7 +26,7 @@ def read_tensor(path: str, what: str, name: str) -> RawTensor:
     Nothing of a file is executed.
     """
     if not Path(path).is_file():
-        _unreadable(path, what, "there is no such file")
+        _unreadable(path, what, "it is no file" if Path(path).exists() else "there is no such file")
     suffix = Path(path).suffix
     if suffix in (".pt", ".pth"):
         return _from_torch(path, what)

@@ -80,6 +80,8 @@ def verify(path: str) -> Verified:
     report, and whatever keeps it from a verdict."""
     try:
         reported = parsed(Path(path).read_bytes())
+        if not isinstance(reported, dict):
+            _no_report(path, f"it is a JSON {type(reported).__name__}, no object")
         kind = reported.get("kind")
         if kind not in ("check", "measure"):
             _no_report(path, f"its kind is {kind!r}")

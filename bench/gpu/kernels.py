@@ -1,11 +1,15 @@
 """Kernels built from the examples against torch on the same device, in the same run.
 
 Protocols (named in each line): ``interleaved``: single launches of both in shuffled order,
-median of the rounds; ``sustained``: each alone for ``--seconds``, in turn, mean of the repeats
-without the first;
+median of the rounds; ``sustained``: each alone for ``--seconds``, in turn, mean of the repeats,
+on a card whose clock the limit of power holds already and that has done the same for a while:
+for a second after a pause, and for 0.1 s after each change of work, that limit is missed by a
+tenth either way (H200, 700 W), so that shorter runs on a cooler card differ by 4 % from one
+another, these by half a percent (``spread``: of the repeats' ratios);
 ``graph``: as interleaved, a CUDA graph of ten launches each, for what takes less than 100 us.
-Memory-bound rows have the share of a device copy's bandwidth measured in the same run, and the
-faster of torch's eager and compiled kernels as their rival. Prints a line of ``key=value`` for
+Memory-bound rows have the share of a device copy's bandwidth measured in the same run (of a
+gigabyte; ``of_same``: of one that moves as many bytes, timed in turn with the row), and the faster
+of torch's eager and compiled kernels as their rival. Prints a line of ``key=value`` for
 each row; ``--write FILE`` makes a JSON file with date, commit, driver and clocks.
 
     python bench/gpu/kernels.py [--write FILE] [--list] [--seconds S] [ROW or 'PATTERN*' ...]
@@ -43,6 +47,8 @@ PROGRAMS = ROOT / "examples" / "gpu"
 ROUNDS, WARM = 40, 5
 LEAD_CYCLES = 200_000
 REPEATS = 3
+HEAT, SETTLE = 1.5, 0.15
+"""Seconds of work before sustained runs, and before each of them."""
 GRAPH, SHORT = 10, 100.0
 HOST_CALLS = 200
 COPY_BYTES = 1 << 30
@@ -261,21 +267,30 @@ def interleaved(ours: Call, rival: Call) -> tuple[float, float]:
     return statistics.median(seen[0]), statistics.median(seen[1])
 
 
-def sustained(ours: Call, rival: Call, seconds: float) -> tuple[float, float]:
+def running(call: Call, us: float, seconds: float) -> float:
+    """Microseconds of one of as many calls as ``seconds`` have room for, one after another."""
+    count = max(1, int(seconds * 1e6 / us))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / count
+
+
+def sustained(ours: Call, rival: Call, seconds: float) -> tuple[float, float, float]:
+    """Of both, and how far the ratios of the repeats are apart."""
     seen: dict[int, list[float]] = {0: [], 1: []}
-    calls = [(1, rival), (0, ours)]
-    for turn in range(REPEATS + 1):
-        for which, call in calls if turn % 2 else reversed(calls):
-            count = max(1, int(seconds * 1e6 / timed(call)))
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(count):
-                call()
-            end.record()
-            end.synchronize()
-            if turn:  # the first is on a cool card
-                seen[which].append(start.elapsed_time(end) * 1e3 / count)
-    return statistics.mean(seen[0]), statistics.mean(seen[1])
+    calls = [(1, rival, timed(rival)), (0, ours, timed(ours))]
+    for _, call, us in calls:
+        running(call, us, HEAT / 2)
+    for turn in range(REPEATS):
+        for which, call, us in calls if turn % 2 else reversed(calls):
+            running(call, us, SETTLE)
+            seen[which].append(running(call, us, seconds))
+    ratios = [theirs / mine for mine, theirs in zip(seen[0], seen[1], strict=True)]
+    return statistics.mean(seen[0]), statistics.mean(seen[1]), max(ratios) - min(ratios)
 
 
 def graphs(ours: Call, rival: Call) -> tuple[float, float]:
@@ -354,7 +369,7 @@ def measured(name: str, row: Row, copy: float, seconds: float) -> list[dict[str,
     for protocol in ("graph",) if short else row.protocols:
         timings = {k: runs[protocol](ours, call) for k, call in calls.items()}
         best = min(timings, key=lambda k: timings[k][1])
-        mine, theirs = timings[best]
+        mine, theirs, *spread = timings[best]
         rate = work / mine / (1e6 if row.unit == "tflops" else 1e3)
         line: dict[str, object] = {
             "row": name, "error": f"{apart:.2e}", "host_us": host_us,
@@ -362,8 +377,14 @@ def measured(name: str, row: Row, copy: float, seconds: float) -> list[dict[str,
             "rival_us": round(theirs, 2), "ratio": round(theirs / mine, 4),
             row.unit: round(rate, 1),
         }  # fmt: skip
+        if spread:
+            line["spread"] = round(spread[0], 4)
         if row.unit == "gbps":
             line["of_copy"] = round(rate / copy, 3)
+            if not short and row.work is through:
+                like = partial(torch.empty_like(inputs[0]).copy_, inputs[0])
+                us, least = interleaved(ours, like)
+                line["of_same"] = round(least / us, 3)
         print(" ".join(f"{k}={v}" for k, v in line.items()), flush=True)
         found.append(line)
     return found
@@ -373,7 +394,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.35, help="of each sustained run")
+    parser.add_argument("--seconds", type=float, default=0.6, help="of each sustained run")
     parser.add_argument("--eager", action="store_true", help="no compiled rivals")
     parser.add_argument("rows", nargs="*")
     given = parser.parse_args()

@@ -2,7 +2,8 @@
 half of the tile, so that loads of the next tile stand behind no store. B_ROWS="n": b is (N, K),
 as it has to be for DTYPE="fp8e4m3".
 K runs backwards in every other tile, so that what was read last is found in the cache; PAIR=2:
-clusters of two CTAs, one above the other, load what they share of B once.
+clusters of two CTAs, one above the other, load what they share of B once. No more CTAs than finish
+in as many rounds as all processors would take: idle ones leave power to those that work.
 `python bench/gpu/kernels.py gemm gemm_t` times it against torch."""
 
 from tilefoundry.dsl import *
@@ -12,11 +13,12 @@ M, N, K = 8192, 17408, 5120
 DTYPE, B_ROWS = "bf16", "k"
 BM, BN, BK = 128, 256, 64 if DTYPE == "bf16" else 128
 PAIR = 1
-CTAS = 132
 STAGES = 3
 GROUP = 16
-CLUSTERS = CTAS // PAIR
 GM, GN = M // (BM * PAIR), N // BN
+ROUNDS = -(-GM * GN * PAIR // 132)
+CTAS = -(-GM * GN // ROUNDS) * PAIR
+CLUSTERS = CTAS // PAIR
 SHAPE, NAMES = (2, 4, 8, 4), ("group", "warp", "lane8", "lane4")
 
 wgmma = T.cuda.sm90.Wgmma(n=BN, dtype=DTYPE, form=T.cuda.sm90.Form.SS)

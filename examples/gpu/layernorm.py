@@ -27,11 +27,16 @@ class Layernorm:
         with Mesh(("cta",), layout=(ROWS,), names=("row",)) as cta:
             with Mesh(("thread",), layout=(THREADS,), names=("lane",)) as t:
                 held = tf.reshard(x[cta.row:cta.row + 1, :], (1, PER, THREADS @ t.lane, VEC), "rmem")
-                mean = tf.reshard(tf.reduce(tf.cast(held, "f32"), (1,), True, "sum"), (1, 1)) * (1.0 / COLS)
-                apart = tf.cast(held, "f32") - mean
-                spread = tf.reshard(tf.reduce(tf.square(apart), (1,), True, "sum"), (1, 1))
-                scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)
                 strips = tf.reshape(held, (1, PER, STRIP))
+                total = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                for strip in range(PER):
+                    total = total + tf.reduce(tf.cast(strips[:, strip, :], "f32"), (1,), True, "sum")
+                mean = tf.reshard(total, (1, 1)) * (1.0 / COLS)
+                spread = tf.zeros(Tensor[(1, 1), "f32", (1, 1) @ {t.lane @ P("sum")}, "rmem"])
+                for strip in range(PER):
+                    apart = tf.cast(strips[:, strip, :], "f32") - mean
+                    spread = spread + tf.reduce(tf.square(apart), (1,), True, "sum")
+                scale = tf.rsqrt(tf.reshard(spread, (1, 1)) * (1.0 / COLS) + EPS)
                 for strip in range(PER):
                     at = strip * STRIP
                     gain = tf.reshard(weight[at:at + STRIP], (THREADS @ t.lane, VEC), "rmem")

@@ -187,6 +187,13 @@ def test_what_is_written_twice_is_computed_twice(assembled):
     assert built.kernels[0]["registers"] <= 64
 
 
+@pytest.mark.parametrize(("case", "each"), [("layernorm", 1), ("layernorm_long", 2)])
+def test_warps_meet_once_for_a_sum_and_again_where_a_loop_writes_over_it(case, each):
+    """Two sums of a CTA's warps for a row; the second program has a loop over rows around them."""
+    text = next(iter(emit(program(case)).readable.values()))
+    assert (text.count("float *table"), text.count("tf_barrier<")) == (2, 2 * each)
+
+
 @needs_nvcc
 def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEFOUNDRY_HOME", str(tmp_path))

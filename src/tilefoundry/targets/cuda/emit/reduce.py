@@ -271,6 +271,13 @@ def _barrier(k: Kernel, mesh: Mesh) -> None:
     k.out.line(f"tf_barrier<{k.group_barriers[units]}, {len(units)}>();")
 
 
+def _read(k: Kernel, mesh: Mesh) -> None:
+    """All have read the scratch of a reduction, which has it to itself: what writes there next is
+    the loop's next step, if there is a loop."""
+    if k.loops:
+        _barrier(k, mesh)
+
+
 def _number(k: Kernel, parts: Sequence[_Part]) -> str:
     """The parts' values as one number."""
     text = "0"
@@ -304,7 +311,7 @@ def _through_shared(
             f"{table}[{own} + {at.of(places)}] = {terms}[{at.of(places)}];"))  # fmt: skip
     _barrier(k, mesh)
     _collect(k, kind, terms, count, meet, lambda n, i: f"{table}[({n}) * {count} + {i}]")
-    _barrier(k, mesh)
+    _read(k, mesh)
 
 
 def _collect(k: Kernel, kind: str, terms: str, count: int, meet: int, at: object) -> None:
@@ -436,7 +443,7 @@ def _told(
             f"{told}[{at.of(places)}] = {terms}[{at.of(places)}];"))  # fmt: skip
     _barrier(k, mesh)
     each(out, count, lambda at: out.line(f"{terms}[{at.of(places)}] = {told}[{at.of(places)}];"))
-    _barrier(k, mesh)
+    _read(k, mesh)
 
 
 def _stride(k: Kernel, a: Axis) -> int:

@@ -97,6 +97,30 @@ def test_the_text_uses_the_author_s_names(plans):
         assert "(m, n))" in lines[-1]
 
 
+COMMENTED = """acc += tf.matmul(
+                    a[m:m + BM,  # rows, "a" of them
+                      k],
+                    b[k, n:n + BN],  # columns
+                    out_dtype='f32',
+                )"""
+INSERTED = """out = tf.insert_slice(
+                out,
+                tf.cast(acc, '{out}'),  # rounded once
+                (m,  # first
+                 n),
+            )"""
+
+
+def test_comments_between_the_words_are_left_out(plans):
+    source = small(body=COMMENTED, store=INSERTED)
+    source = source.replace("(M // BM) *", "(M // BM)  # rows\n        *")
+    _, (answer,) = plans(source, 2)
+    for shown in answer.shown:
+        text = "\n".join(line for edit in shown.text.edits for line in edit.lines)
+        assert "a[m:m + BM, k]" in text and "(m, n))" in text
+        assert "(M // BM) * (N // BN)" in text and "#" not in text
+
+
 def test_names_that_the_author_has_stay_the_author_s(plans):
     source = tutorial("grid.py").replace("cta", "compute").replace('"compute"', '"cta"')
     source = source.replace("GM, GN = M", "loader = threads = 1\nGM, GN = M")

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
+from tokenize import COMMENT, generate_tokens
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.node import Node, nodes
@@ -80,13 +82,13 @@ class Author:
         return name
 
     def words(self, at: ast.AST | Span) -> str:
-        """The source text of a node; continued lines are joined."""
+        """The source text of a node; continued lines are joined, without their comments."""
         span = at if isinstance(at, Span) else _span(at)
         rows = self.file.lines[span.line - 1 : span.end_line]
         cut = [r.encode() for r in rows]
         cut[-1] = cut[-1][: span.end_col]
         cut[0] = cut[0][span.col :]
-        return " ".join(r.decode().strip() for r in cut)
+        return " ".join(row.strip() for row in _uncommented([r.decode() for r in cut]))
 
     def indent(self, stmt: ast.stmt) -> str:
         return " " * stmt.col_offset
@@ -207,6 +209,16 @@ class Author:
         first = self.file.lines[span.line - 1].encode()[: span.col].decode()
         last = self.file.lines[span.end_line - 1].encode()[span.end_col :].decode()
         return Edit(span.line, span.end_line, (f"{first}{words}{last}",))
+
+
+def _uncommented(rows: list[str]) -> list[str]:
+    """The rows of one expression without the comments at their ends."""
+    text = "\n".join(["(", *rows, ")"])  # in parentheses, so that a row may end anywhere
+    for token in generate_tokens(StringIO(text).readline):
+        if token.type == COMMENT:
+            row, column = token.start
+            rows[row - 2] = rows[row - 2][:column]
+    return rows
 
 
 def _span(node: ast.AST) -> Span:

@@ -58,6 +58,9 @@ RIGHT = {
     "a repeated value updated": (
         'v = tf.reshard(x, None, "smem")\nr = tf.repeat_interleave(v, 2, axis=0)\n'
         "w = tf.insert_slice(r, v, (3, 0))\n" + ALL.format("w", 16), (64, 64), "cuda"),
+    "a padded parameter updated in a result": (
+        "w = tf.insert_slice(tf.pad(x, (2, 2)), x, (0, 4))\n" + ALL.format("w", 8),
+        (32, 68), "cpu"),
     # each CTA has its part, and stores that
     "parts in shared memory stored": (
         'v = tf.reshard(x, (8 @ cta.c, 64), "smem")\nout = tf.insert_slice(out, v, (0, 0))',
@@ -108,6 +111,9 @@ RIGHT = {
         "out = tf.insert_slice(out, w, ((cl.g * 4 + cta.c) * 8, 0))", (64, 64), "cluster"),
 }  # fmt: skip
 REFUSED = {
+    "a padded parameter updated in a result by threads": (
+        "w = tf.insert_slice(tf.pad(x, (2, 2)), x, (0, 4))\n" + ALL.format("w", 8), (32, 68),
+        "cuda", "sync-device-memory"),
     "a part of a split value at a place of the unit's own": (
         'v = tf.reshard(x, (8 @ cta.c, 64), "rmem")\n' + ALL.format("v", 8), (32, 64), "cuda",
         "unit-value-split"),

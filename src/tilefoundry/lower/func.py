@@ -31,8 +31,9 @@ from tilefoundry.lower.views import (
     broadcast,
     fixed,
     forward,
+    is_single_term,
     pad_starts,
-    single_term,
+    reduced_axes,
 )
 from tilefoundry.ops.base import operands, seen
 from tilefoundry.targets.instructions import TILED, meaning
@@ -78,7 +79,7 @@ class _Lowering(Moves):
             self.stores.new(v.tensor, self._result_name(n), "out", v.mesh)
             for n, v in enumerate(self.func.returns.values)
         )
-        self.places = Places(self.func, results)
+        self.places = Places(self.func, results, self.stores.private())
         self.varies = vary(self.func, module_context(self.module))
         if self.target.in_step:  # elsewhere a thread reads back exactly what it wrote
             refuse_united(self.func, self.varies, self.target)
@@ -239,6 +240,12 @@ class _Lowering(Moves):
 
     def _view(self, node: Node) -> list[Stmt]:
         source = self.home[node.args[0]]
+        if (
+            isinstance(source, View)
+            and node in self.places.lives.copies
+            and node.op.name != "reshard"
+        ):
+            return self._solid(node, forward(node, source))
         if node in self.places.of:  # made in place, backwards
             self.home[node] = self.places.of[node]
             return []
@@ -247,8 +254,6 @@ class _Lowering(Moves):
             return []
         if node.op.name == "pad" and source.storage == self.stores.private():
             return self._padded(node, source)
-        if node in self.places.lives.copies and node.op.name != "reshard":
-            return self._solid(node, forward(node, source))
         self.home[node] = source if node.op.name == "reshard" else forward(node, source)
         return []
 
@@ -257,6 +262,9 @@ class _Lowering(Moves):
         if not node.mesh.axes:
             self._no_units(node)
         made = self.home[node] = self.made_in(node)
+        if self.target.storages[made.storage].level is None and not self.target.in_step:
+            # nothing orders the update behind the copy
+            refuse("sync-device-memory", node.span, name=node.name or made.buffer.name)
         return self._copy(node, node.args[0].tensor, node.args[0], view, made)
 
     def _padded(self, node: Node, source: View) -> list[Stmt]:
@@ -309,13 +317,13 @@ class _Lowering(Moves):
     def _reduce(self, node: Node) -> list[Stmt]:
         source = self.home[node.args[0]]
         assert isinstance(source, View)
-        rank = len(source.shape)
-        axes = tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
+        axes = reduced_axes(node)
         private = self.stores.private()
-        alone = single_term(node, source, axes) if node.tensor.storage != private else None
-        if alone is not None:
-            self.home[node] = alone
+        if self.places.aliases(node):
+            self.home[node] = forward(node, source)
             return []
+        if is_single_term(node, private):
+            return self._solid(node, forward(node, source))
         if any(d.dim in axes for d in self._owned(seen(node.args[0].tensor, node.mesh), node)):
             why = "its terms lie in several shared memories: tf.reshard to rmem first"
             refuse("lower-op", node.span, op="tf.reduce", why=why)

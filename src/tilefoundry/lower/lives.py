@@ -19,7 +19,7 @@ from tilefoundry.ir.node import (
     Scope,
 )
 from tilefoundry.ir.program import Func
-from tilefoundry.lower.views import VIEWS
+from tilefoundry.lower.views import VIEWS, is_single_term
 from tilefoundry.ops.base import seen
 
 Loops = tuple[Loop, ...]
@@ -55,6 +55,8 @@ class Lives:
     """
 
     func: Func
+    private: str
+    """The storage that each unit has to itself."""
     at: dict[Node, int] = field(default_factory=dict)
     loops: dict[Node, Loops] = field(default_factory=dict)
     uses: dict[Node, list[Use]] = field(default_factory=dict)
@@ -62,8 +64,9 @@ class Lives:
     spans: dict[Loop, tuple[int, int]] = field(default_factory=dict)
     copies: set[Node] = field(default_factory=set)
     """What would be no statement of its own, but is a copy: reshards to the type that the value
-    has already, where the value or the copy is updated while the other is still to be read;
-    views that have no place for each of their elements, where they are updated."""
+    has already and reductions of single terms, where the value or the copy is updated while the
+    other is still to be read; views that have no place for each of their elements, where they
+    are updated."""
 
     def __post_init__(self) -> None:
         self._now = 0
@@ -104,7 +107,7 @@ class Lives:
                     for other in (viewed(stmt), updated(stmt)):
                         if other is not None:
                             self._link(stmt, other)
-                    if is_kept(stmt):
+                    if self._keeps(stmt):
                         self._kept.append(stmt)
                 case Scope():
                     self._visit(stmt.body, loops)
@@ -143,7 +146,10 @@ class Lives:
         """What ``node`` is a view of."""
         if node in self.copies:
             return None
-        return node.args[0] if is_kept(node) else viewed(node)
+        return node.args[0] if self._keeps(node) else viewed(node)
+
+    def _keeps(self, node: Node) -> bool:
+        return is_kept(node) or is_single_term(node, self.private)
 
     def _solidify(self) -> None:
         """Padded and repeated values that are updated: there is no memory for what surrounds a
@@ -155,12 +161,12 @@ class Lives:
                     self.copies.add(place)
                     self._links[place].discard(place.args[0])
                     self._links[place.args[0]].discard(place)
-                source = place.args[0] if is_kept(place) else viewed(place)
+                source = place.args[0] if self._keeps(place) else viewed(place)
                 place = source or updated(place)
 
     def _separate(self) -> None:
-        """Which reshards of a value to its own type are copies: those where one side is
-        updated and the other is read after that."""
+        """Which reshards of a value to its own type, and reductions of single terms, are copies:
+        those where one side is updated and the other is read after that."""
         for node in self._kept:
             below, above = self._around(node, {node.args[0]}), self._around(node.args[0], {node})
             last = {

@@ -4,6 +4,7 @@ completes a value that several units have in parts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilefoundry.check.rename import is_rename
@@ -14,6 +15,7 @@ from tilefoundry.ir.node import Node
 from tilefoundry.ir.shard import ShardLayout
 from tilefoundry.ir.types import TensorType
 from tilefoundry.lower.across import Across
+from tilefoundry.lower.combine import dealt
 from tilefoundry.lower.lives import is_kept
 from tilefoundry.lower.places import Places
 from tilefoundry.lower.storage import coordinate
@@ -176,8 +178,17 @@ class Moves(Across):
         direct = node.tensor.storage == self.stores.private() and (
             scope == CLUSTER or not any(d.axis in over for d in node.tensor.digits)
         )
-        place = self.made_in(node) if direct else self.stores.own(combined, node.name, node)
         out: list[Stmt] = []
+        if combined.storage != self.stores.private():
+            # terms that lie in memory are added up in registers, by all threads
+            private = combined.with_(storage=self.stores.private())
+            combined = dealt(private, node.mesh, self.target.levels[-1])
+            if scope != CLUSTER:
+                direct = False
+                held = self.stores.own(_partial(combined, dropped), f"{node.name}_terms", node)
+                out += self._copy(node, before, node.args[0], source, held)
+                source = held
+        place = self.made_in(node) if direct else self.stores.own(combined, node.name, node)
         if scope == CLUSTER:
             out, source, over = self._terms(node, source, combined, over, next(iter(kinds)))
         attrs = {"op": "combine", "kind": next(iter(kinds)), "scope": scope, "over": over}
@@ -210,6 +221,12 @@ class Moves(Across):
                 issue = self._multicast(issue, node.mesh, axes)
             out.append(self._once(node, taken, node.args[0], issue))
         return out
+
+
+def _partial(type: TensorType, over: Sequence[tuple[Axis, str]]) -> TensorType:
+    """``type`` as one of the terms of each unit along axes."""
+    assert type.layout is not None
+    return type.with_(layout=replace(type.layout, partial=tuple(over)))
 
 
 def _without_partial(

@@ -15,7 +15,7 @@ from tilefoundry.ir.mesh import Coord
 from tilefoundry.ir.node import CARRY, CONST, PARAM, RESULT, Carried, Loop, Node, walk
 from tilefoundry.ir.program import Func
 from tilefoundry.lower.lives import Lives, is_kept, updated
-from tilefoundry.lower.views import VIEWS, backward, fixed
+from tilefoundry.lower.views import VIEWS, backward, fixed, is_single_term
 from tilefoundry.ops.base import seen
 from tilefoundry.tir.program import Buffer, View, whole, window
 
@@ -23,8 +23,8 @@ from tilefoundry.tir.program import Buffer, View, whole, window
 class Places:
     """``of`` maps a value to the view it is to be made in, where that is decided."""
 
-    def __init__(self, func: Func, results: tuple[Buffer, ...]) -> None:
-        self.lives = Lives(func)
+    def __init__(self, func: Func, results: tuple[Buffer, ...], private: str) -> None:
+        self.lives = Lives(func, private)
         self.of: dict[Node, View] = {}
         self.filled: list[Node] = []
         """Fills of results outside any scope: dropped, as every element is written later."""
@@ -50,6 +50,8 @@ class Places:
             return False
         if node.op in (CARRY, RESULT):
             return self._put_carried(self._carried[node], view)
+        if self.aliases(node):
+            return False
         same = is_rename(node) or is_kept(node)
         if (node.op.name in VIEWS or same) and node not in self.lives.copies:
             inner = view if same else backward(node, view)
@@ -66,6 +68,11 @@ class Places:
         if node.op.name == "insert_slice":
             self._put_update(node, view)
         return True
+
+    def aliases(self, node: Node) -> bool:
+        """``node`` is a reduction that is what it reduces, as that lies."""
+        single = is_single_term(node, self.lives.private)
+        return single and node not in self.lives.copies
 
     def _put_update(self, node: Node, view: View) -> None:
         """The update is made in its slice, if it lives in the same storage and only there."""

@@ -49,6 +49,8 @@ def forward(node: Node, view: View) -> View:
             return _padded(node, view, shape)
         case "local":
             return _local(node, view, shape)
+        case "reduce":
+            return _single(node, view, shape)
     raise AssertionError(node)
 
 
@@ -125,17 +127,29 @@ def _reshaped(
     return tuple(out)
 
 
-def single_term(node: Node, view: View, axes: tuple[int, ...]) -> View | None:
-    """``view`` reduced over ``axes`` where each unit holds but one term, which is the partial
-    value as it lies; else None."""
+def is_single_term(node: Node, private: str) -> bool:
+    """``node`` is a reduction in memory, not in storage of each unit (``private``), of what has
+    but one term where it lies: the value itself, or a partial one."""
+    if node.op.name != "reduce" or node.tensor.storage == private:
+        return False
     type = seen(node.args[0].tensor, node.mesh)
     if node.attrs.get("kind") == "abs_max" or type.dtype != node.tensor.dtype:
-        return None
-    for axis in axes:
-        held = product(d.axis.extent for d in type.digits if d.dim == axis)
-        if held != view.shape[axis]:
-            return None
-    shape = fixed(node.tensor.shape, node.span)
+        return False
+    return all(
+        product(d.axis.extent for d in type.digits if d.dim == axis and type.storage != "gmem")
+        == type.shape[axis]
+        for axis in reduced_axes(node)
+    )
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes of its operand over which a reduction goes, in order."""
+    rank = len(node.args[0].tensor.shape)
+    return tuple(sorted(a % rank for a in node.attrs["axes"]))  # type: ignore[union-attr]
+
+
+def _single(node: Node, view: View, shape: tuple[int, ...]) -> View:
+    axes = reduced_axes(node)
     names = fresh_vars(shape)
     kept = iter(range(len(shape)))
     at: list[Dim] = []

@@ -100,6 +100,8 @@ class Statements:
 
     out: Writer
     names: dict[object, str]
+    now: Issue | None = None
+    """The issue that is being written."""
 
     def statement(self, stmt: Stmt, mesh: Mesh) -> None:
         with self.out.at(getattr(stmt, "span", None)):
@@ -116,6 +118,7 @@ class Statements:
                 case Sync():
                     self.sync(stmt, mesh)
                 case Issue():
+                    self.now = stmt
                     self.issue(stmt, mesh)
 
     def body(self, stmts: tuple[Stmt, ...], mesh: Mesh) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import prod
 
 from tilefoundry.diag import Span, refuse
+from tilefoundry.emit.alike import held_alike
 from tilefoundry.emit.c import memory
 from tilefoundry.emit.c.files import RegisterFile, opened
 from tilefoundry.emit.c.held import Segment, count, digits_of, held, register, segments
@@ -378,11 +379,11 @@ class Kernel(Statements):
             mine = place[d.dim] // int(d.inner) % d.axis.extent  # type: ignore[arg-type]
             if mine != self.coordinate(d.axis):
                 self.form(None, f"{view}", f"units along {d.axis.name} hold other elements of it",
-                          "distribute both values alike")  # fmt: skip
+                          held_alike(self.now, view))  # fmt: skip
         number = register(buffer, place)
         if any(self.is_lane(s) for s in symbols(number)):
             self.form(None, f"{view}", "lanes hold its elements in different registers",
-                      "distribute both values alike")  # fmt: skip
+                      held_alike(self.now, view))  # fmt: skip
         if buffer.slots > 1:
             number = view.slot * count(buffer) + number
         return f"{self.names[buffer]}[{self.dim(number)}]"

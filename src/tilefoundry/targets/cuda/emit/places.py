@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefoundry.diag import Span, refuse
+from tilefoundry.emit.alike import held_alike
 from tilefoundry.emit.writer import Writer
 from tilefoundry.ir.expr import Dim, Sym, floordiv
 from tilefoundry.ir.mesh import Coord
@@ -13,7 +14,7 @@ from tilefoundry.targets.cuda.emit.index import At
 from tilefoundry.targets.cuda.emit.scopes import Turns
 from tilefoundry.targets.cuda.emit.text import cuda_dim, enclosed, per_word
 from tilefoundry.targets.cuda.instr.tma import TensorMap
-from tilefoundry.tir.program import Buffer, View
+from tilefoundry.tir.program import Buffer, Issue, View
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Places:
     maps: dict[object, MapUse]
     said: dict[Dim, str]
     turns: Turns
+    now: Issue | None
 
     def declare(self, buffer: Buffer) -> None:
         """Gives a buffer a name, and an array where a thread holds it."""
@@ -99,7 +101,7 @@ class Places:
             far = tuple(a + b for a, b in zip(over.at[q], over.last, strict=True))
             if register(buffer, place(far)) != out[q]:
                 self.form(None, f"{view}", "threads hold its elements in different registers",
-                          "distribute both values alike")  # fmt: skip
+                          held_alike(self.now, view))  # fmt: skip
         return out
 
     def word(self, view: View, at: At, numbers: list[int]) -> str:

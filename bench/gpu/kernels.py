@@ -5,7 +5,7 @@ median of the rounds; ``sustained``: each alone for ``--seconds``, in turn, mean
 on a card whose clock the limit of power holds already and that has done the same for a while:
 for a second after a pause, and for 0.1 s after each change of work, that limit is missed by a
 tenth either way (H200, 700 W), so that shorter runs on a cooler card differ by 4 % from one
-another, these by half a percent (``spread``: of the repeats' ratios);
+another, these by one (``spread``: of the repeats' ratios);
 ``graph``: as interleaved, a CUDA graph of ten launches each, for what takes less than 100 us.
 Memory-bound rows have the share of a device copy's bandwidth measured in the same run (of a
 gigabyte; ``of_same``: of one that moves as many bytes, timed in turn with the row), and the faster

@@ -62,6 +62,12 @@ OTHERS = {
         ONE + "buf = tf.insert_slice(buf, v + 1.0, (1 - c, 0))\n" + READ.format("c:c + 1"),
         "sync-device-memory",
     ),
+    "all rows, of which it filled the other's": (
+        "zero = tf.zeros(Tensor[(2, 8), \"f32\", (2, 8 @ t.l), \"rmem\"])\n"
+        'buf = tf.insert_slice(tf.reshard(zero, (2, 8), "gmem"), v, (c, 0))\n'
+        'w = tf.reduce(tf.reshard(buf, (2, 8 @ t.l), "rmem"), (0,), True)',
+        "sync-device-memory",
+    ),
     "a row more than it wrote": (
         LOOP.format("2", "c * 2 + i", "3") + KEPT.format("c * 2 + j:c * 2 + j + 1") + "w = v",
         "tir-unverified",

@@ -23,25 +23,28 @@ def refuse_united(func: Func, varies: Mapping[Node, frozenset[Axis]], target: Ta
     coordinate than its writes: they reach what another unit wrote. A read that moves alike and
     goes further is left to the verifier, which looks at every element."""
     starts: dict[Sym, Dim] = {s.var: s.start for s in walk(func.body) if isinstance(s, Loop)}
-    for founder in (s for s in walk(func.body) if isinstance(s, Node)):
-        if founder.op.name == "empty" and founder.tensor.storage == target.default_storage:
-            made = _versions(func, founder)
-            split = {d.axis for d in founder.tensor.digits}
-            shared = {a for a in founder.mesh.axes if a.level != target.levels[-1]} - split
-            shared -= frozenset[Axis]().union(*(varies[n] for n in made))
-            if shared and made.isdisjoint(func.returns.values):
-                _hold(func, made, shared, starts)
+    for founder, made in _updated(func).items():
+        split = {d.axis for d in founder.tensor.digits}
+        shared = {a for a in founder.mesh.axes if a.level != target.levels[-1]} - split
+        shared -= frozenset[Axis]().union(*(varies[n] for n in made))
+        here = founder.tensor.storage == target.default_storage
+        if here and shared and made.isdisjoint(func.returns.values):
+            _hold(func, made, shared, starts)
 
 
-def _versions(func: Func, founder: Node) -> set[Node]:
-    """The value and all that updates and loops make of it in its place."""
-    made = {founder}
+def _updated(func: Func) -> dict[Node, set[Node]]:
+    """Each value of which parts are written anew, with all that updates and loops make of it."""
+    first: dict[Node, Node] = {}
     for stmt in walk(func.body):
         if isinstance(stmt, Loop):
-            made |= {n for c in stmt.carried if c.init in made for n in (c.head, c.result)}
-        elif isinstance(stmt, Node) and stmt.op.name == "insert_slice" and stmt.args[0] in made:
-            made.add(stmt)
-    return made
+            for c in stmt.carried:
+                first[c.head] = first[c.result] = first.get(c.init, c.init)
+        elif isinstance(stmt, Node) and stmt.op.name == "insert_slice":
+            first[stmt] = first.get(stmt.args[0], stmt.args[0])
+    found: dict[Node, set[Node]] = {}
+    for node, founder in first.items():
+        found.setdefault(founder, {founder}).add(node)
+    return {f: made for f, made in found.items() if any(n.op.name == "insert_slice" for n in made)}
 
 
 def _hold(func: Func, made: set[Node], shared: set[Axis], starts: Mapping[Sym, Dim]) -> None:

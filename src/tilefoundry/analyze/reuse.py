@@ -7,7 +7,7 @@ across steps of a loop, or across waves, tiles that come again are reused across
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -32,16 +32,16 @@ from tilefoundry.ir.node import Loop
 MOST_VISITS = 1 << 18
 """Tile touches that one reuse question may enumerate."""
 
-Chunk = tuple[Access, tuple[int, ...]]
-
 
 @dataclass(frozen=True)
 class Slots:
-    """What is touched slot by slot, and the bytes of each piece. ``turned``: in some slots inner
-    loops walk another way than in others."""
+    """What is touched slot by slot: pieces by number, ``weights`` the bytes of each, ``own`` the
+    numbers of each access. ``turned``: in some slots inner loops walk another way than in
+    others."""
 
-    touched: list[set[Chunk]]
-    weights: Mapping[Chunk, int]
+    touched: list[set[int]]
+    weights: list[int]
+    own: Mapping[Access, range]
     turned: bool
 
 
@@ -210,20 +210,20 @@ def _in_time(every: _Touched, access: Access, capacity: int | None) -> Window | 
     slots, weights = all_slots.touched, all_slots.weights
     if len(slots) < 2:
         return None
+    own = all_slots.own[access]
+    mine = [{piece for piece in slot if piece in own} for slot in slots]
     pairs: dict[tuple[int, int], int] = {}
-    last: dict[Chunk, int] = {}
-    for at, slot in enumerate(slots):
-        for chunk in slot:
-            if chunk[0] is not access:
-                continue
-            if chunk in last:
-                pair = (last[chunk], at)
-                pairs[pair] = pairs.get(pair, 0) + weights[chunk]
-            last[chunk] = at
+    last: dict[int, int] = {}
+    for at, pieces in enumerate(mine):
+        for piece in pieces:
+            if piece in last:
+                pair = (last[piece], at)
+                pairs[pair] = pairs.get(pair, 0) + weights[piece]
+            last[piece] = at
     if not pairs:
         return None
     sizes = {pair: _between(all_slots, *pair) for pair in pairs}
-    holds = max(sum(weights[c] for c in slot if c[0] is access) for slot in slots)
+    holds = max(_bytes(pieces, weights) for pieces in mine)
     window = Figure(max(sizes.values()), UPPER)
     again: dict[int, int] = {}
     for pair, n in pairs.items():
@@ -238,8 +238,9 @@ def _slots(
 ) -> Slots:
     """What is touched in each slot (wave by wave, step by step of ``outer``), and the bytes
     of each piece: a tile, or all tiles of the loops inside of the slot together."""
-    slots: list[set[Chunk]] = []
-    weights: dict[Chunk, int] = {}
+    slots: list[set[int]] = []
+    weights: list[int] = []
+    own: dict[Access, range] = {}
     visits = 0
     turned = False
     for access in accesses:
@@ -249,7 +250,8 @@ def _slots(
         folded = _folded(program, access, outer)
         pieces = folded or Pieces(access.keys, 1)
         keys = pieces.keys
-        seen: set[tuple[int, ...]] = set()
+        first_own = len(weights)
+        numbers: dict[tuple[int, ...], int] = {}
         steps = [(x, program.span(x)) for x in outer]
         inner = [] if folded else [(x, program.span(x)) for x in access.site.nest[len(outer) :]]
         demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)])
@@ -267,15 +269,16 @@ def _slots(
                 while len(slots) < base + len(found):
                     slots.append(set())
                 for slot, tiles in zip(slots[base:], found, strict=False):
-                    slot.update((access, key) for key in tiles)
                     for key in tiles:
-                        if key not in seen:
-                            seen.add(key)
-                            weights[access, key] = access.size * pieces.tiles(key)
+                        if key not in numbers:
+                            numbers[key] = len(weights)
+                            weights.append(access.size * pieces.tiles(key))
+                        slot.add(numbers[key])
             base += longest
-        if not pieces.are_apart(seen):
+        own[access] = range(first_own, len(weights))
+        if not pieces.are_apart(numbers):
             raise Undecidable("the tiles of one step and of another are neither the same nor apart")
-    return Slots(slots, weights, turned)
+    return Slots(slots, weights, own, turned)
 
 
 def _inside(program: Program, access: Access, outer: tuple[Loop, ...]) -> list[tuple[Dim, Dim]]:
@@ -355,8 +358,10 @@ def _between(all_slots: Slots, a: int, b: int) -> int:
     the loops turn, a tile at the beginning of one slot may be at the end of the other: both.
     """
     slots, weights = all_slots.touched, all_slots.weights
-    whole: set[Chunk] = slots[a] & slots[b]
-    whole = whole.union(*slots[a + 1 : b])
-    tail = sum(weights[c] for c in slots[a] - whole)
-    head = sum(weights[c] for c in slots[b] - whole)
-    return sum(weights[c] for c in whole) + (tail + head if all_slots.turned else max(tail, head))
+    whole = (slots[a] & slots[b]).union(*slots[a + 1 : b])
+    tail, head = _bytes(slots[a] - whole, weights), _bytes(slots[b] - whole, weights)
+    return _bytes(whole, weights) + (tail + head if all_slots.turned else max(tail, head))
+
+
+def _bytes(pieces: Iterable[int], weights: Sequence[int]) -> int:
+    return sum(map(weights.__getitem__, pieces))

@@ -111,6 +111,11 @@ RIGHT = {
         "out = tf.insert_slice(out, w, ((cl.g * 4 + cta.c) * 8, 0))", (64, 64), "cluster"),
 }  # fmt: skip
 REFUSED = {
+    "parts of a value copied to a place of each": (
+        'v = tf.reshard(x, (2 @ t.w, 4, 64), "rmem")\n'
+        'w = tf.empty(Tensor[(16, 64), "f32", "smem"])\n'
+        "q = tf.schedule((v, w[t.w * 8:t.w * 8 + 8]), op=T.copy())\n"
+        + ALL.format('tf.reshard(q, None, "rmem")', 8), (32, 64), "cuda", "lower-exchange"),
     "a padded parameter updated in a result by threads": (
         "w = tf.insert_slice(tf.pad(x, (2, 2)), x, (0, 4))\n" + ALL.format("w", 8), (32, 68),
         "cuda", "sync-device-memory"),

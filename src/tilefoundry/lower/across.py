@@ -104,11 +104,16 @@ class Across:
     ) -> list[tuple[View, View, dict[str, Any]]]:
         """The copies that bring ``source`` to ``made``: where each owner of a storage has a
         part of it, of the own part, or of every owner's in turn."""
+        moved = self.stores.moved_by(made)
+        for d in before.digits:
+            if d.axis.extent > 1 and d.axis in moved and d not in after.digits:
+                # each has a place of its own for the whole, and a part of it
+                refuse("lower-exchange", node.span, axis=d.axis.name, before=before, after=after)
         given = self._owned(before, node)
         shared = self.target.storages[after.storage].level is None
         parts: list[tuple[View, View, dict[str, Any]]] = [(source, made, {})]
         if shared:
-            own = self._own_parts(node, before, after, made)
+            own = self._own_parts(node, before, after)
         else:
             own = [d for d in self._owned(after, node) if d not in before.digits]
         # each owner takes its own part, or leaves it where all reach it
@@ -128,18 +133,12 @@ class Across:
             ]
         return parts
 
-    def _own_parts(
-        self, node: Node, before: TensorType, after: TensorType, made: View
-    ) -> list[Digit]:
+    def _own_parts(self, node: Node, before: TensorType, after: TensorType) -> list[Digit]:
         """Splits by which units store their parts to device memory: of what lies in memory of
         their own, and of what several have of which each is to store a part. Registers say by
         themselves who has what."""
         level = self.target.levels[-1]
         split = [d for d in before.digits if d.axis.level != level and d.axis.extent > 1]
-        apart = self.stores.moved_by(made) & {d.axis for d in split if d not in after.digits}
-        if apart:  # each has a place of its own for the whole
-            refuse("lower-exchange", node.span, axis=next(iter(apart)).name, before=before,
-                   after=after)  # fmt: skip
         outer = self.target.levels[:-1]
         axes = {d.axis for d in split}
         held = before.storage == self.stores.private()

@@ -65,6 +65,15 @@ def test_each_line_that_sums_are_stored_to_is_asked_for_once_while_they_are_made
         assert len(places) == count or f"< {count}) __builtin_prefetch({name}[" in text
 
 
+def test_none_is_asked_for_where_sums_and_operands_take_all_registers():
+    """14 rows of two vectors, two of B and one of A are 31 of 32: some would go to memory."""
+    sizes = {"M": 28, "N": 64, "K": 512, "KC": 512, "MR": 14, "NR": 32}
+    source = emit(finalize(load_source(str(PROGRAM), None, sizes))[0])
+    assert "void *const into" not in source.files["gemm.c"]
+    least = emit(finalize(load_source(str(PROGRAM), None, {**sizes, "MR": 13, "M": 26}))[0])
+    assert "void *const into" in least.files["gemm.c"]
+
+
 def offset(place: str) -> int:
     """The sum of the constant terms."""
     return sum(int(n) for n in re.findall(r" \+ (\d+)(?= \+|$)", place))

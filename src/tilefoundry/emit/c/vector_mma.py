@@ -29,6 +29,8 @@ MOST = 2
 """Of those the lines at once; where steps are too few for that, none is asked for."""
 WRITTEN = 4
 """Steps of a stretch that are written out."""
+SPARE = 3
+"""Registers that a loop written out needs beside its sums and operands."""
 LINE = 64
 """Bytes that one request for memory brings."""
 
@@ -78,7 +80,7 @@ class _Product:
         axis, *rest = order
         if axis == 2 and self.rolled:
             asked = [] if at or "prefetch" not in self.issue.attrs else targets(self.k, self.issue)
-            if 0 < len(asked) <= MOST * (self.repeat[2] // STRETCH):
+            if self.spare and 0 < len(asked) <= MOST * (self.repeat[2] // STRETCH):
                 self.asking(asked, tuple(rest))
             else:
                 self.steps(0, self.repeat[2], tuple(rest), at)
@@ -121,6 +123,15 @@ class _Product:
     def rolled(self) -> bool:
         in_registers = any(self.k.in_registers(v) for v in self.operands)
         return not in_registers or self.repeat[2] > WRITTEN_OUT
+
+    @property
+    def spare(self) -> bool:
+        """Registers are left beside the sums and the operands of a step: where all are in use,
+        compilers keep some sums of a loop that is written out in memory."""
+        m, n, _ = self.repeat
+        fact = self.k.func.target.stated("registers.count")
+        count = fact.value if fact is not None else None
+        return isinstance(count, int) and m * n + n + 1 <= count - SPARE
 
     @property
     def operands(self) -> tuple[View, View]:

@@ -225,20 +225,18 @@ def _clash(
     registers = [fragment.of_register(r) for r in range(fragment.registers)]
     for first in range(0, len(threads), WARP):
         lanes = [fragment.of_thread(t) for t in threads[first : first + WARP]]
-
-        def at(lane: int, register: int, lanes: list[list[int]] = lanes) -> int:
-            crd, more = lanes[lane], registers[register]
-            linear = base + sum(step[c + m] for step, c, m in zip(steps, crd, more, strict=True))
-            address = linear * size
-            return address if swizzle is None else swizzle(address)
-
         for register in range(0, len(registers), packed):
-            rows: list[int] = []
-            for i in range(8):
-                row = at(i // 2, register + i % 2) if trans else at(4 * i, register)
+            held: list[list[int]] = []  # of each element of the register, where every lane's lies
+            for more in registers[register : register + packed]:
+                linear = [base] * WARP
+                for step, crd, m in zip(steps, zip(*lanes, strict=True), more, strict=True):
+                    linear = [at + step[c + m] for at, c in zip(linear, crd, strict=True)]
+                places = [at * size for at in linear]
+                held.append(places if swizzle is None else [*map(swizzle, places)])
+            rows = [held[i % 2][i // 2] if trans else held[0][4 * i] for i in range(8)]
+            for row in rows:
                 if row % ROW:
                     return Unmet("alignment", "rows at multiples of 16 bytes", f"one at {row}")
-                rows.append(row)
             for lane in range(WARP):
                 for e in range(packed):
                     want = (
@@ -246,7 +244,7 @@ def _clash(
                         if trans
                         else rows[lane // 4] + 4 * (lane % 4) + e * size
                     )
-                    got = at(lane, register + e)
+                    got = held[e][lane]
                     if got != want:
                         what = f"lane {lane}, register {register + e}: {got - want:+d} bytes off"
                         return Unmet("rows", "rows of 16 contiguous bytes, over lane / 4", what)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,3 +69,20 @@ def test_composites_keep_to_the_bounds_that_the_document_derives():
     ]  # fmt: skip
     for got, exact, bound in pairs:
         assert 0 < (got.double() - exact).norm() / exact.norm() <= bound
+
+
+def test_sums_that_cancel_are_bounded_by_their_terms_magnitudes_and_not_in_ulp():
+    """Two orders of one sum in f32, the terms' magnitudes in float64: within the worst bound of
+    these (Higham, Accuracy and Stability, 4.2), and thousands of neighbours apart."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((64, 256)).astype(np.float32)
+    w = draw.standard_normal((256, 64)).astype(np.float32)
+    forwards, backwards = (
+        np.cumsum((x[:, ::way, None] * w[None, ::way, :]).astype(np.float32), axis=1)[:, -1]
+        for way in (1, -1)
+    )
+    magnitudes = np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64))
+    apart = np.abs(forwards.astype(np.float64) - backwards)
+    assert (apart <= bounds.worst(256, accumulate="f32", output="f32") * magnitudes).all()
+    neighbours = forwards.view(np.int32).astype(np.int64) - backwards.view(np.int32)
+    assert np.abs(neighbours).max() > 1000

@@ -112,7 +112,8 @@ def _bounds(walker: Walker, item: Placed, view: View, findings: Findings) -> Non
             findings.add(
                 "view-bounds", item.site.place, None,
                 f"{name} of {view.buffer.name} reaches {worst}, of extent {extent}",
-                "keep the window inside, or give the view a fill",
+                "keep the window inside: end it at the edge, x[i:min(i + size, extent)], or slice "
+                "a tf.pad of the tensor; in TIR a view may state a fill",
             )  # fmt: skip
 
 

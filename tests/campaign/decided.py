@@ -3,9 +3,10 @@
 ``decide(seed, target)`` draws a program of what an author may decide: meshes of CTAs (also of
 clusters) and threads or of cores and lanes, values split over them in blocks or dealt out,
 registers, shared and device memory in several layouts, windows, reductions over split axes and
-their completion, asynchronous copies into rings, roles, loops (also with trips that differ
-between units), matrix instructions. Not each is legal: a program is refused with a code, or it
-is lowered, verified and right. Values are small whole numbers, so sums are exact in any order.
+their completion, copies over what is there, asynchronous copies into rings, roles, loops (also
+backwards, or with trips that differ between units), matrix instructions. Not each is legal: a
+program is refused with a code, or it is lowered, verified and right. Values are small whole
+numbers, so sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -350,6 +351,21 @@ class _Writer:
         text = f"tf.insert_slice({value.name}, {part.name}, {at})"
         self.result(seen, value, text, max(value.size, part.size))
 
+    def overwrite(self, seen: dict[str, Value]) -> None:
+        """Another window copied over a value in shared memory."""
+        places = [v for v in self.usable(seen) if v.storage == "smem" and v.layout != "reduced"]
+        values = [v for v in seen.values() if v.name in ("x", "y")]
+        pairs = [(v, p) for v in values for p in places
+                 if v.dtype == p.dtype and v.shape[1:] == p.shape[1:]
+                 and v.shape[0] >= p.shape[0]]  # fmt: skip
+        if not pairs:
+            return self.load(seen)
+        source, place = self.one(pairs)
+        made = replace(place, name=self.name(), size=source.size)
+        window = f"{source.name}[0:{place.shape[0]}]"
+        self.line(f"{made.name} = tf.schedule(({window}, {place.name}), op=T.copy())")
+        seen[made.name] = made
+
     def store(self, seen: dict[str, Value]) -> None:
         """A value written to a result of its own, at a place of its own."""
         values = self.usable(seen)
@@ -375,7 +391,7 @@ class _Writer:
 
     def statement(self, seen: dict[str, Value], deep: int) -> None:
         kinds = ["load", "load", "move", "move", "unary", "binary", "binary", "reduce", "store",
-                 "view", "update"]  # fmt: skip
+                 "view", "update", "overwrite"]  # fmt: skip
         if deep:
             kinds += ["loop", "role", "role", "carried"]
         getattr(self, self.one(kinds))(seen)
@@ -401,11 +417,12 @@ class _Writer:
             trips = max(1, trips) + axis.extent
             head = f"for {var} in range({axis.text}, {trips}, {self.one([1, axis.extent])}):"
         trips = max(trips, 1)
+        at = f"({trips - 1} - {var})" if 0.25 < last < 0.4 else var  # forwards, or from the end
         if acc is not None:
             self.line(f"{acc.name}_sum = {acc.name} + 0")
         self.line(head)
         self.depth += 1
-        self.loops.append((var, trips))
+        self.loops.append((at, trips))
         inside = dict(seen)
         start = len(self.lines)
         if acc is not None:

@@ -81,7 +81,7 @@ def product(
     return Case(name, program, 2.0 * m * n * k, sizes, several or {}, rivals, isa)
 
 
-def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: int) -> Case:
+def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: Any) -> Case:
     rivals = ("numpy", "torch")
     return product("f32", "gemm_avx512", m, n, k, rivals=rivals, several=several, isa="", **blocks)
 
@@ -90,7 +90,8 @@ AVX512 = ("torch_avx512",)
 HOST = {"CPU": "intel.xeon_amx"}
 """Of the programs for AVX-512, where there are more cores than the EPYC's two."""
 CASES = (
-    f32(512, 512, 512, {16: {"MR": 14, "NR": 32, "NC": 32, **HOST}}, KC=512, NC=256),
+    f32(512, 512, 512, {16: {"MR": 14, "NR": 32, "NC": 32, "PACKED": True, **HOST}},
+        KC=512, NC=256, PACKED=False),
     f32(1024, 1024, 1024, {16: {"NC": 64, **HOST}}, KC=1024, NC=256),
     f32(2048, 2048, 2048, {2: {"KC": 2048, "NC": 128}, 16: {"KC": 2048, "NC": 64, **HOST}},
         KC=512, NC=512),

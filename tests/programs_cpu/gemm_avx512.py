@@ -1,6 +1,7 @@
 """GEMM in f32 by AVX-512: cores share the output as a grid; each packs a block of B that stays in
-its second cache and walks along rows of A, which it reads where they lie. Shows cache blocking,
-sums of later blocks added to the output, a smaller tile for rows that are left, and edges."""
+its second cache (a small B is read where it lies) and walks along rows of A, read where they lie.
+Shows cache blocking, sums of later blocks added to the output, a smaller tile for rows that are
+left, and edges."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -8,6 +9,7 @@ from tilefoundry.target import X86Target
 CPU = "amd.epyc_avx512"
 M, N, K = 130, 100, 70
 MR, NR, KC, NC, AHEAD = 6, 64, 32, 64, 8
+PACKED = True
 CM, CN, LANES = 1, 2, 16
 CORES, VECTORS = CM * CN, NR // LANES
 TALL = min(MR, M)
@@ -33,7 +35,10 @@ class GemmAvx512:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for block in range(cores.column, BLOCKS, CN):
                     j = block * NC
-                    first = tf.reshard(wide[0:KF, j:j + NC], Layout((KF, (NC // NR, NR)), (NR, (KF * NR, 1))))
+                    if PACKED:
+                        first = tf.reshard(wide[0:KF, j:j + NC], Layout((KF, (NC // NR, NR)), (NR, (KF * NR, 1))))
+                    else:
+                        first = b[0:KF, j:j + NC]
                     for s in range(cores.row, STRIPS, CM):
                         for n in range(0, NC, NR):
                             acc = tf.zeros(Tensor[(TALL, NR), "f32", (TALL, VECTORS, LANES @ t.lane), "rmem"])

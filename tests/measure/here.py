@@ -18,7 +18,7 @@ class Child:
     def __init__(self):
         self.program = Program()
         self.program.open = open  # nothing crosses between processes here
-        self.pid, self.alive, self.isolation = 0, True, {}
+        self.pid, self.alive, self.isolation, self.seconds = 0, True, {}, 60.0
         self.log, self.now = [], 0.0
 
     def words(self, name):

@@ -185,3 +185,13 @@ def test_each_call_has_inputs_of_its_own_and_its_own_time():
     )  # fmt: skip
     assert times == [5, 8] and results == [1, 2]
     assert seen == [b"\1\0\0\0", b"\1\0\0\7"]
+
+
+def test_what_goes_on_until_a_process_stands_is_charged():
+    """0.4 ms of processor time after the answer, in a stop that took 5 ms."""
+    begun, answered = Reading(1.0, 0.5, 0.25), Reading(1.010, 0.510, 0.251)
+    taken = answered.until(Reading(1.015, 0.5104, 0.251)).since(begun)
+    assert taken.cpu == pytest.approx(0.0104)
+    assert taken.wall == pytest.approx(0.015)  # work of several threads is held to both clocks
+    assert taken.wall - taken.waited == pytest.approx(0.010 - 0.001)  # nobody is accused of it
+    assert Reading(1.0, None).until(Reading(2.0, None)) == Reading(2.0, None)

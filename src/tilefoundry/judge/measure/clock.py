@@ -66,6 +66,14 @@ class Reading:
         )
 
 
+    def until(self, stands: Reading) -> Reading:
+        """This reading once the process stands: what it went on to compute counts, that stopping
+        it took a while is nobody's doing."""
+        late = stands.wall - self.wall
+        waited = None if self.waited is None else self.waited + late
+        return Reading(stands.wall, stands.cpu, waited)
+
+
 def _less(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
 
@@ -74,12 +82,17 @@ def read(pid: int) -> Reading:
     """The clocks now."""
     cpu: float | None = None
     with contextlib.suppress(OSError, AttributeError):
-        # clock_getcpuclockid(3): the complement of the pid above three bits, 2 for CPU time
-        cpu = time.clock_gettime((~pid << 3) | 2)
+        cpu = time.clock_gettime(processor_clock(pid))
     waited: float | None = None
     with contextlib.suppress(OSError, ValueError, IndexError):
         waited = sum(_waited(who) for who in (str(pid), "thread-self"))
     return Reading(time.perf_counter(), cpu, waited)
+
+
+def processor_clock(pid: int) -> int:
+    """The clock of a process's CPU time, as clock_getcpuclockid(3) makes it: the complement of
+    the pid above three bits, 2 for CPU time."""
+    return (~pid << 3) | 2
 
 
 def _waited(who: str) -> float:
@@ -91,14 +104,14 @@ def _waited(who: str) -> float:
 def others(pid: int) -> float:
     """CPU seconds of the processes that stand beside a child in its jail, those that have ended
     too; 0 where the system does not say."""
-    first = _parent(pid)
+    first = parent(pid)
     if not first:
         return 0.0
     found = sum(_ended(who) for who in (first, pid))
     for who in tree.descendants(first):
         if who != pid:
             with contextlib.suppress(OSError, AttributeError):
-                found += time.clock_gettime((~who << 3) | 2)
+                found += time.clock_gettime(processor_clock(who))
     return found
 
 
@@ -111,7 +124,8 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """The process that a process was started by; 0 where the system does not say."""
     said = _stat(pid) if pid else []
     return int(said[1]) if said else 0
 

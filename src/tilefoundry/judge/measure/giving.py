@@ -48,7 +48,7 @@ class Given:
             with self.path.open("rb") as file:
                 file.seek(before)
                 most = os.fstat(file.fileno()).st_size
-                return [_tensor(at, file.read(min(_size(at), most))) for at in places[call]]
+                return [tensor_of(at, file.read(min(_size(at), most))) for at in places[call]]
         except (KeyError, TypeError, ValueError, IndexError, Malformed) as broken:
             self.child.died(f"it told of its results in no known form ({broken})")
 
@@ -60,7 +60,7 @@ def _size(place: Any) -> int:
     return size
 
 
-def _tensor(place: Any, data: bytes) -> RawTensor:
+def tensor_of(place: Any, data: bytes) -> RawTensor:
     """The elements of a tensor, of whose memory ``data`` is the part from the first to the last."""
     name, shape, strides, span = place
     dtype = {d.name: d for d in TYPES}[name]

@@ -27,6 +27,7 @@ from tilefoundry.judge.measure.clock import (
 from tilefoundry.judge.measure.fresh import Fresh
 from tilefoundry.judge.measure.giving import GIVEN_BYTES, Clock, Given
 from tilefoundry.judge.measure.statistics import calls_for, steady
+from tilefoundry.judge.measure.still import Still
 from tilefoundry.judge.numbers import Array
 from tilefoundry.judge.process import Child
 from tilefoundry.judge.run import Runner
@@ -67,9 +68,14 @@ class Player:
         clock: Clock = read,
     ) -> None:
         self.who, self.child, self.clock = who, child, clock
-        self.l2 = child.ask("pin", "starting", cpus=list(cpus), threads=threads,
-                            device=self.device).get("l2")  # fmt: skip
+        told = child.ask("pin", "starting", cpus=list(cpus), threads=threads, device=self.device)
+        self.l2 = told.get("l2")
         self.pid = child.pid
+        self.still = Still.of(child, self.pid, told.get("probe"))
+        """Its memory, where it can be read."""
+        self.stands, self.places = False, None
+        """Whether it was stopped after its last batch; where it says that the results of that
+        lie."""
         self.cost = {"cold": FREE, "warm": FREE}
         self.usual: dict[str, list[Batch]] = {"cold": [], "warm": []}
         """Batches of a program of ours like this side's, in turn with them; likewise the giving
@@ -102,10 +108,21 @@ class Player:
 
     def _asked(self, what: str, doing: str, **request: Any) -> tuple[Reading, dict[str, Any]]:
         """An answer, and what it took on the command's clocks."""
+        self._go()
         before = self.clock(self.pid)
         answer = self.child.ask(what, doing, **request)
         self.ended = self.clock(self.pid)
+        if what == "timed" and self.still is not None:
+            self.still.stop()
+            self.stands = True
+            self.ended = self.ended.until(self.clock(self.pid))
         return self.ended.since(before), answer
+
+    def _go(self) -> None:
+        """Let it go on where it was stopped after a batch."""
+        if self.stands:
+            self.child.go()
+            self.stands = False
 
     def _timed(self, what: str, doing: str, **request: Any) -> tuple[Batch, dict[str, Any]]:
         taken, answer = self._asked(what, doing, **request)
@@ -127,6 +144,8 @@ class Player:
         results are ``results`` bytes."""
         self.runner = Runner(self.child, signature, weights, device, folder)
         self.fresh, self.results = fresh, results
+        if self.still is not None:
+            self.still.results = results
         fits = GIVEN_BYTES // max(results, 1)
         self.most = MOST_CALLS if fits >= MOST_CALLS else fits if fits >= KEPT_CALLS else 1
         return self.runner
@@ -182,6 +201,7 @@ class Player:
 
     def _restore(self, sets: Sequence[int]) -> None:
         if self.restored:
+            self._go()
             self.child.ask("restore", "restoring its inputs", sets=list(sets))
 
     def batch(self, calls: int, data: str) -> Batch:
@@ -193,7 +213,9 @@ class Player:
             self._restore(sets)
             changes = self.fresh.changes(calls)
         doing = f"timing {self.runner.signature.func}"
-        made, answer = self._timed("timed", doing, sets=sets, changes=changes)
+        made, answer = self._timed("timed", doing, sets=sets, changes=changes,
+                                   still=self.still is not None)  # fmt: skip
+        self.places = answer.get("places")
         self.runner.hold_form(answer, list(self.fresh.types))
         if len(made.times) != calls:
             self.child.died(f"it sent {len(made.times)} times of {calls} calls")
@@ -201,21 +223,27 @@ class Player:
         return made
 
     def give(self, data: str, judged: bool) -> None:
-        """Take results of the last batch, and the time until they are here; one of them is to
-        be judged if ``judged``. The process did not know before of which batch."""
+        """Take results of the last batch; one of them is to be judged if ``judged``. The process
+        did not know before of which batch. Where it does not stand still, the time until they are
+        here is taken too."""
         assert self.runner is not None and self.fresh is not None
         since, names = self.ended, list(self.fresh.types)
         there = range(len(self.fresh.batch))
         calls = list(there[-1:] if self.runner.manners.static else there)
         if (fits := max(1, GIVEN_BYTES // max(1, self.results))) < len(calls):
             calls = PICKS.sample(calls, fits)
-        taken, answer = self.given.take(calls, since)
-        self.runner.hold_form(answer, names)
-        self.givings[data].append(Batch((), taken))
-        self.asides.append(taken)
+        answer: dict[str, Any] = {}
+        if self.still is None:
+            taken, answer = self.given.take(calls, since)
+            self.runner.hold_form(answer, names)
+            self.givings[data].append(Batch((), taken))
+            self.asides.append(taken)
         if judged:
             picked = secrets.randbelow(len(calls))
-            found = self.given.read(answer, picked)
+            if self.still is None:
+                found = self.given.read(answer, picked)
+            else:
+                found = self.still.read(self.places, calls[picked])
             aside, look = self._asked("look", "looking at its results", call=calls[picked])
             self.asides.append(aside)
             self.runner.hold_form(look, names)
@@ -293,10 +321,11 @@ class Player:
             found.append(doubt(who, self.between, known, threads, self.allowed))
         for data in self.cost:
             self.cost[data] = Cost.of(self.usual[data])
-            self.giving[data] = Cost.of(self.usual_givings[data])
+            if self.usual_givings[data]:
+                self.giving[data] = Cost.of(self.usual_givings[data])
             found.append(doubt(who, self.batches[data], self.cost[data], threads, self.allowed))
-            given = self.givings[data]
-            found.append(doubt(who, given, self.giving[data], threads, self.allowed))
+            if given := self.givings[data]:
+                found.append(doubt(who, given, self.giving[data], threads, self.allowed))
         return [one for one in found if one is not None]
 
     def busy(self, data: str) -> list[float]:
@@ -325,12 +354,15 @@ class Player:
             "batches": len(batches),
             "calls": median_low(len(b.times) for b in batches),
             "room": self._room(data),
+            "results": "given" if self.still is None else "read while it stood still",
         }
 
     def _room(self, data: str) -> float:
         """Seconds that a batch, and the giving of its results, might hide together."""
         batches, known, given = self.batches[data], self.cost[data], self.giving[data]
         room = median(known.room(b, self.allowed) for b in batches)
+        if self.still is not None:
+            return room + known.noise
         nothing = Batch((), Reading(0.0, 0.0))
         return room + given.room(nothing, self.allowed) + known.noise + given.noise
 

@@ -14,6 +14,9 @@ from typing import Any, BinaryIO
 
 from tilefoundry.judge.call import torch_types
 
+PROBE = b"tilefoundry: read"
+"""What a process holds where it says, to try whether its memory can be read."""
+
 
 class Reader:
     """Reads tensors of a device; ``clock`` copies from one that is no CPU."""
@@ -66,27 +69,44 @@ class Reader:
                     return says
             return "a copy that is not made before it is written" * self._copied_late(value)
 
-    def write(self, file: BinaryIO, value: Any) -> list[Any]:
-        """Write the bytes from a tensor's first element to its last; answers its element type,
-        shape, strides in elements, and how many bytes those are."""
+    def where(self, value: Any) -> list[Any]:
+        """A tensor's element type, shape, strides in elements, how many bytes lie from its first
+        element to its last, and where."""
         with self._off():
             shape, strides = list(self._shape(value)), list(self._stride(value))
             item, start = self._item(value), self._address(value)
             name = self._names[self._dtype(value)]
             count = self._count(value)
         reach = sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        span = (reach + 1) * item if count else 0
+        return [name, shape, strides, (reach + 1) * item if count else 0, start]
+
+    def write(self, file: BinaryIO, value: Any) -> list[Any]:
+        """Write the bytes from a tensor's first element to its last; answers as :meth:`where`,
+        but for the place."""
+        *form, start = self.where(value)
+        span = form[-1]
         if span and self._clock is None:
             file.write((ctypes.c_ubyte * span).from_address(start))
         elif span:
             file.write(self._clock.copied(start, span))
-        return [name, shape, strides, span]
+        return form
 
-    def write_all(self, file: BinaryIO, results: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Write the outputs of calls one after the other; answers where each lies, or what is
-        odd of one."""
+    def odd_of(self, results: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """What is odd of an output of calls; empty where nothing is."""
         for outputs in results:
             for n, value in enumerate(outputs):
                 if odd := self.odd(value):
                     return {"form": [n, odd]}
+        return {}
+
+    def where_all(self, results: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Where the outputs of calls lie, or what is odd of one."""
+        odd = self.odd_of(results)
+        return odd or {"places": [[self.where(value) for value in outputs] for outputs in results]}
+
+    def write_all(self, file: BinaryIO, results: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Write the outputs of calls one after the other; answers where each lies, or what is
+        odd of one."""
+        if odd := self.odd_of(results):
+            return odd
         return {"places": [[self.write(file, value) for value in outputs] for outputs in results]}

@@ -205,14 +205,15 @@ class DevicePlayer(Player):
         pairs = zip(self.told[data], self.batches[data], strict=True)
         return [told.host / len(batch.times) for told, batch in pairs]
 
-    def clocks(self, data: str) -> dict[str, object]:
+    def clocks(self, data: str) -> dict[str, Any]:
         """The three clocks over the same batches: medians in seconds a batch; how many of the
         batches the device ran out of queued calls in; what the events themselves take; the sets
         that were held."""
         told = self.told[data]
         usual = self.cost[data].wall.usual
+        device = median(t.device for t in told)
         return {
-            "device": median(t.device for t in told),
+            "device": device,
             "process": median(t.wall - t.held for t in told),
             "command": median(b.taken.wall - usual for b in self.batches[data]),
             "empty": self.empty,
@@ -220,5 +221,5 @@ class DevicePlayer(Player):
             "starved": sum(t.starved for t in told),
             "batches": len(told),
             "calls": median_low(len(b.times) for b in self.batches[data]),
-            "room": self._room(data),
+            **self._held_to(data, device),
         }

@@ -341,21 +341,27 @@ class Player:
         """No time of its own: a call is what the host does."""
         return []
 
-    def clocks(self, data: str) -> dict[str, object]:
+    def clocks(self, data: str) -> dict[str, Any]:
         """The clocks over the same batches, medians in seconds a batch: the process's own, the
         command's, and the processor time that the system counted."""
         batches, known = self.batches[data], self.cost[data]
         cpus = [b.taken.cpu - known.cpu.usual for b in batches
                 if b.taken.cpu is not None and known.cpu is not None]  # fmt: skip
+        told = median(sum(b.times) for b in batches)
         return {
-            "process": median(sum(b.times) for b in batches),
+            "process": told,
             "command": median(b.taken.wall - known.wall.usual for b in batches),
             "processor": median(cpus) if cpus else None,
             "batches": len(batches),
             "calls": median_low(len(b.times) for b in batches),
-            "room": self._room(data),
+            **self._held_to(data, told),
             "results": "given" if self.still is None else "read while it stood still",
         }
+
+    def _held_to(self, data: str, told: float) -> dict[str, object]:
+        """How well the clocks hold what a process ``told`` of a batch, in seconds."""
+        room = self._room(data)
+        return {"room": room, "unheld": room / told if told else None}
 
     def _room(self, data: str) -> float:
         """Seconds that a batch, and the giving of its results, might hide together."""

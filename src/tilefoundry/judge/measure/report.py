@@ -25,8 +25,10 @@ def _width(found: Spread) -> float:
 
 
 def _spelled(clocks: Mapping[str, object]) -> dict[str, object]:
-    """Seconds with their units; counts as they are."""
-    return {k: time_text(v) if isinstance(v, float) else v for k, v in clocks.items()}
+    """Seconds with their units; counts and the one ratio as they are."""
+    spelled = {k: time_text(v) if isinstance(v, float) else v for k, v in clocks.items()}
+    unheld = clocks["unheld"]
+    return {**spelled, "unheld": "unknown" if unheld is None else f"{unheld:.2g}"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Side:
     calls: Sequence[int]
     warmup: Sequence[int]
     steady: bool
-    clocks: Mapping[str, Mapping[str, object]]
+    clocks: Mapping[str, Mapping[str, Any]]
     """Of cold and warm batches: what each clock says that one took."""
 
     def record(self) -> dict[str, object]:

@@ -213,6 +213,31 @@ def test_an_export_replaces_only_exports(tmp_path):
         assert [(f.name, f.read_bytes()) for f in folder.iterdir()] == [(name, b"the author's own")]
 
 
+def test_a_program_named_like_the_runtime_is_not_replaced(tmp_path):
+    path = tmp_path / "tf_own.py"
+    path.write_text("""
+from tilefoundry.dsl import *
+from tilefoundry.target import CpuTarget
+
+@module(entry="tf_own", target=CpuTarget(), topologies=(Topology("core", 2), Topology("lane", 4)))
+class Own:
+    @func
+    def tf_own(x: Tensor[(8,), "f32"]):
+        with Mesh(("core",), layout=(2,), names=("c",)) as cores:
+            with Mesh(("lane",), layout=(4,), names=("l",)) as lanes:
+                a = tf.reshard(x, (2 @ cores.c, 4 @ lanes.l), "rmem")
+                return tf.reshard(a * a, (8,), "gmem")
+""")
+    before = path.read_bytes()
+    built = build(load_source(str(path), None, {}), FAST)
+    assert str(path) in refused("export-kept", lambda: export(built, str(tmp_path))).says
+    assert path.read_bytes() == before
+    export(built, str(tmp_path / "new"))
+    (tmp_path / "new" / "tf_c.h").write_text("of another version")
+    export(built, str(tmp_path / "new"))  # the runtime's own headers are replaced
+    assert "TF_LANES" in (tmp_path / "new" / "tf_c.h").read_text()
+
+
 def test_a_loader_of_parameters_called_as_its_own_words(tmp_path):
     path = tmp_path / "words.py"
     path.write_text("""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tilefoundry.build import Built
 from tilefoundry.build.compiler import LIBRARIES, OPTIONS
 from tilefoundry.diag import refuse
-from tilefoundry.emit.source import Argument
+from tilefoundry.emit.source import Argument, Source
 from tilefoundry.emit.writer import Writer
 
 C_TYPES = {"f32": "float", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t",
@@ -34,21 +34,29 @@ def export(built: Built, folder: str) -> tuple[Path, ...]:
     files = dict(source.readable)
     files[f"{source.name}.h"] = _header(built)
     files[f"{source.name}.py"] = _loader(built)
-    return put(folder, files, built.library, _library(built))
+    return put(folder, files, built.library, _library(built), headers_of(source))
 
 
 MARK = "emitted by TileFoundry"
 """In the first lines of a file that an export wrote, so that the next one may replace it."""
 
 
-def put(folder: str, files: Mapping[str, str], library: Path, name: str) -> tuple[Path, ...]:
+def headers_of(source: Source) -> frozenset[str]:
+    """The runtime's headers, which every export of a family writes."""
+    return frozenset(source.files) - {next(iter(source.files))}
+
+
+def put(
+    folder: str, files: Mapping[str, str], library: Path, name: str, headers: Collection[str]
+) -> tuple[Path, ...]:
     """Write an export's texts, and ``library`` as ``name``; refuses to replace what is not an
-    export's own (``export-kept``): authors build into the folder of their program, too."""
+    export's own (``export-kept``): authors build into the folder of their program, too.
+    ``headers`` are ours by their names."""
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
         there = [place / n for n in files if (place / n).exists()]
-        kept = [path for path in there if not _ours(path, files[path.name])]
+        kept = [p for p in there if p.name not in headers and not _ours(p, files[p.name])]
         if kept or (not there and (place / name).exists()):
             path = kept[0] if kept else place / name
             refuse("export-kept", path=path, folder=place / "kernel")
@@ -62,9 +70,9 @@ def put(folder: str, files: Mapping[str, str], library: Path, name: str) -> tupl
 
 
 def _ours(path: Path, text: str) -> bool:
-    """Whether an export wrote ``path``; headers of the runtime are ours by their name."""
+    """Whether an export wrote ``path``."""
     found = path.read_bytes() if path.is_file() else b""
-    return path.name.startswith("tf_") or MARK.encode() in found[:500] or found == text.encode()
+    return MARK.encode() in found[:500] or found == text.encode()
 
 
 def _library(built: Built) -> str:

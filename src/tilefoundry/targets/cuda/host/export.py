@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tilefoundry.build import Built
-from tilefoundry.build.export import MARK, put
+from tilefoundry.build.export import MARK, headers_of, put
 from tilefoundry.targets.cuda.host.compiler import SAID
 
 
@@ -15,7 +15,7 @@ def export(built: Built, folder: str) -> tuple[Path, ...]:
     source = built.source
     files = dict(source.readable)
     files[f"{source.name}.json"] = json.dumps(_described(built), indent=1) + "\n"
-    return put(folder, files, built.library, built.library.name)
+    return put(folder, files, built.library, built.library.name, headers_of(source))
 
 
 def _described(built: Built) -> dict[str, object]:

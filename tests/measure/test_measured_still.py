@@ -119,6 +119,29 @@ def test_what_a_process_tells_of_places_is_not_believed(process, told):
         found.read(told, 0)
 
 
+def test_elements_that_share_memory_are_no_more_than_results_are(process):
+    """A shape of a terabyte, all of it one element, would fill our memory."""
+    found, at = process()
+    found.stop()
+    (one,) = found.read([[["f32", [1024], [0], 4, at + 8]]], 0)
+    assert np.array_equal(one.values(), np.full(1024, 2))
+    with pytest.raises(RuntimeError, match="no known form"):
+        found.read([[["f32", [1 << 38], [0], 4, at]]], 0)
+
+
+def test_who_has_ended_may_be_gone_at_any_time(process, monkeypatch):
+    """The first process of a jail, which never stands, takes what was left to it."""
+    found, at = process()
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(Still, "_all", lambda self: [self.pid, ended.pid])
+    found.stop()
+    ended.wait()
+    assert found.read(place(at), 0)
+    found.stop()  # its number is still told
+    assert found.read(place(at), 0)
+
+
 @pytest.mark.parametrize("probe", [None, "8", 8, 0, -1, 1 << 80])
 def test_memory_that_cannot_be_read_is_given(probe):
     assert Still.of(SimpleNamespace(), os.getpid(), probe) is None

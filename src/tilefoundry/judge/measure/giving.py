@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Given:
             with self.path.open("rb") as file:
                 file.seek(before)
                 most = os.fstat(file.fileno()).st_size
-                return [tensor_of(at, file.read(min(_size(at), most))) for at in places[call]]
+                return [tensor_of(x, file.read(min(_size(x), most)), most) for x in places[call]]
         except (KeyError, TypeError, ValueError, IndexError, Malformed) as broken:
             self.child.died(f"it told of its results in no known form ({broken})")
 
@@ -60,8 +61,9 @@ def _size(place: Any) -> int:
     return size
 
 
-def tensor_of(place: Any, data: bytes) -> RawTensor:
-    """The elements of a tensor, of whose memory ``data`` is the part from the first to the last."""
+def tensor_of(place: Any, data: bytes, most: int) -> RawTensor:
+    """The elements of a tensor, of whose memory ``data`` is the part from the first to the last;
+    not more than ``most`` bytes, as elements may share memory."""
     name, shape, strides, span = place
     dtype = {d.name: d for d in TYPES}[name]
     item, whole = dtype.bits // 8, [*shape, *strides]
@@ -70,6 +72,8 @@ def tensor_of(place: Any, data: bytes) -> RawTensor:
     reach = sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
     if 0 in shape:
         return RawTensor.from_bytes(dtype, tuple(shape), b"")
+    if prod(shape) * item > most:
+        raise Malformed("results of no known size")
     if span != (reach + 1) * item or len(data) != span:
         raise Malformed("results that are cut off")
     steps = [*(s * item for s in strides), 1]

@@ -29,7 +29,8 @@ SPREAD, LEAST = 64, 1 << 20
 """How far the elements of a result may lie apart, as a multiple of the bytes of all results."""
 PATIENCE = 5.0
 """Seconds in which what was stopped must stand."""
-STOPPED = frozenset("TtZX")
+ENDED = frozenset("ZX")
+STOPPED = ENDED | frozenset("Tt")
 PART = 1 << 28
 """Bytes of one read."""
 
@@ -40,7 +41,7 @@ class Still:
     def __init__(self, child: Child, pid: int, memory: int) -> None:
         self.child, self.pid, self._memory = child, pid, memory
         self.results = 0
-        self._charged: tuple[float, ...] = ()
+        self._charged: dict[int, float] = {}
 
     @classmethod
     def of(cls, child: Child, pid: int, probe: Any) -> Still | None:
@@ -72,9 +73,16 @@ class Still:
         first = parent(self.pid)
         return [who for who in tree.descendants(first) if who != first] if first else [self.pid]
 
-    def _charges(self) -> tuple[float, ...]:
-        """What the processor has done for each process."""
-        return tuple(time.clock_gettime(processor_clock(who)) for who in self._all())
+    def _charges(self) -> dict[int, float]:
+        """What the processor has done for each process that has not ended: what ended may be gone
+        at any time, as the jail's first process takes it."""
+        found: dict[int, float] = {}
+        for who in self._all():
+            with contextlib.suppress(OSError):
+                charge = time.clock_gettime(processor_clock(who))
+                if states(who) - ENDED:
+                    found[who] = charge
+        return found
 
     def read(self, places: Any, call: int) -> list[RawTensor]:
         """The results of a call, of which the process told where they lie."""
@@ -88,10 +96,10 @@ class Still:
 
     def _one(self, place: Any) -> RawTensor:
         *form, at = place
-        return tensor_of(form, self._bytes(at, form[3]))
-
-    def _bytes(self, at: Any, size: Any) -> bytes:
         most = max(LEAST, SPREAD * self.results)
+        return tensor_of(form, self._bytes(at, form[3], most), most)
+
+    def _bytes(self, at: Any, size: Any, most: int) -> bytes:
         if not (isinstance(at, int) and isinstance(size, int) and 0 <= size <= most and at >= 0):
             raise Malformed("results of no known size")
         found = bytearray()
@@ -105,9 +113,14 @@ class Still:
 
 def _stands(pid: int) -> bool:
     """Whether all threads of a process are stopped, or it has ended."""
+    return states(pid) <= STOPPED
+
+
+def states(pid: int) -> set[str]:
+    """In which states the threads of a process are; none where it is gone."""
+    found: set[str] = set()
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             text = stat.read_text(encoding="ascii", errors="replace")
-            if text.rpartition(")")[2].split()[0] not in STOPPED:
-                return False
-    return True
+            found.add(text.rpartition(")")[2].split()[0])
+    return found

@@ -60,7 +60,7 @@ WRITTEN = {
         "lhs / rhs": "divide true_divide truediv div_",
         "lhs // rhs": "floor_divide floordiv",
         "lhs % rhs": "remainder fmod",
-        "x * y + z": "fma mad addcmul lerp",
+        "x * y + z": "mad addcmul lerp",
         "-x": "negative",
         "x ** y": "power float_power",
         "tf.abs(x)": "absolute fabs",

@@ -158,6 +158,8 @@ def _apart(held: list[Written], rounds: Rounds, findings: Findings) -> None:
         return
     if _tiles(held):
         return
+    if not held:
+        return
     size = [max(w.box[d][1] - w.box[d][0] + 1 for w in held) for d in range(len(held[0].box))]
     cells: dict[tuple[int, ...], dict[tuple[Owner, bool, Box, Epoch], Written]] = {}
     for item in held:
@@ -221,6 +223,8 @@ def _whole(buffer: Buffer, held: list[Written], findings: Findings) -> None:
 
 def _read_back(buffer: Buffer, held: list[Written], findings: Findings) -> None:
     """What is read of device memory of the kernel's own is among what somebody writes there."""
+    if not held:
+        return
     size = [max(w.box[d][1] - w.box[d][0] + 1 for w in held) for d in range(len(buffer.shape))]
     made: dict[tuple[int, ...], dict[Box, None]] = {}
     for item in held:

@@ -7,6 +7,7 @@ system lacks a protection, the record must say so: then the attack is not held t
 import json
 import os
 import socket
+import stat
 import sys
 import time
 from pathlib import Path
@@ -243,6 +244,28 @@ tried("home", lambda: open(os.path.expanduser("~/a"), "w").write("a"))
         assert said["mode"].endswith("Error"), said
     assert (tmp_path / "source.py").read_text() == "x = 1\n"
     assert not Path("/tmp/tilefoundry_was_here").exists()
+
+
+def test_a_program_on_a_cpu_reaches_no_device(jailed, tmp_path, monkeypatch):
+    """It would compute for the program, also while that stands still; /dev/zero stands for one."""
+    there = tmp_path / "dev"
+    (there / "dri").mkdir(parents=True)
+    nodes = [there / "accelerator", there / "dri" / "card0", there / "null"]
+    try:
+        for node in nodes:
+            os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+            node.chmod(0o666)
+        os.close(os.open(nodes[0], os.O_RDWR))
+    except OSError:
+        pytest.skip("device files cannot be made here")
+    monkeypatch.setattr(settings, "DEVICES", str(there))
+    one = jailed("".join(
+        f"tried({n.name!r}, lambda: os.read(os.open({str(n)!r}, os.O_RDONLY), 1))\n" for n in nodes
+    ))  # fmt: skip
+    if one.holds("files") and not one.child.isolation["files"].endswith("(landlock)"):
+        for name in ("accelerator", "card0"):
+            assert one.said[name] == repr(b"") or one.said[name].endswith("Error"), one.said
+    assert one.said["null"] == repr(b"\0")
 
 
 def test_what_a_program_sees(jailed, tmp_path, monkeypatch):

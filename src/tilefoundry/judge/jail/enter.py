@@ -177,7 +177,7 @@ def _view(asked: dict[str, Any]) -> None:
     system.mount("", "/", "", system.MS_REC | system.MS_PRIVATE)
     user, folder = asked["user"], asked["folder"]
     own = f"size={asked['disk']},mode=0711,uid={user},gid={user}"
-    hidden = [os.path.realpath(path) for path in asked["hidden"]]
+    hidden = [*(os.path.realpath(path) for path in asked["hidden"]), *asked["closed"]]
     plain = system.MS_NOSUID | system.MS_NODEV
     system.read_only()
     system.mount("tmpfs", folder, "tmpfs", plain, own)
@@ -357,7 +357,7 @@ def _give_up(asked: dict[str, Any], record: Record) -> None:
     # threads are named in /proc, without which CUDA does not start; of others' it is closed
     writable = [
         *asked["own"],
-        "/dev",
+        *asked["devices"],
         "/proc" if asked["separate"] or asked["drop"] else "/proc/self",
     ]
     _attempt(record, "landlock", "read-only files, no signals outside",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import stat
@@ -21,6 +22,9 @@ PROCESSES, PROCESSES_EACH = 512, 8
 OPEN_FILES = 4096
 DISK_BYTES = 2 << 30
 """What a child may store, and half of the longest file."""
+DEVICES = "/dev"
+PLAIN = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue")
+"""What every program may open there: nothing of it computes."""
 SPARE = 9 / 10
 """Part of the machine's memory that a child may fill."""
 
@@ -37,7 +41,8 @@ def settings(
     """The first message to a jail; makes the folders ``own`` for where none can be mounted.
 
     ``number`` tells the children of one command apart; ``device`` is ``cpu`` or one of CUDA,
-    whose driver reserves address space that is no memory used: only CPU runs are bounded.
+    whose driver reserves address space that is no memory used: only CPU runs are bounded. They
+    reach no device that could compute for them, also while they stand still.
     """
     user, why = _user(number)
     if not user and sys.platform == "linux":
@@ -74,6 +79,8 @@ def settings(
         "unreachable": unreachable,
         "hidden": [os.path.realpath(path) for path in hidden],
         "private": [str(folder)],
+        "closed": _devices(bool(user)) if device == "cpu" else [],
+        "devices": [f"{DEVICES}/{n}" for n in PLAIN] if device == "cpu" else [DEVICES],
         "disk": DISK_BYTES,
         "memory": memory,
         "limits": limits,
@@ -117,6 +124,23 @@ def _unreachable(paths: Iterable[str]) -> str:
             if not mode & wanted:
                 return f"{place} is closed to others"
     return ""
+
+
+def _devices(dropped: bool) -> list[str]:
+    """Device files that a child could open, beside the plain ones; ``dropped``: as a user of its
+    own, without groups."""
+    found: list[str] = []
+    for folder, folders, names in os.walk(DEVICES):
+        if folder == DEVICES:
+            folders[:] = sorted({*folders} - {*PLAIN})
+            names = sorted({*names} - {*PLAIN})
+        for path in (os.path.join(folder, name) for name in names):
+            with contextlib.suppress(OSError):
+                mode = os.lstat(path).st_mode
+                others = mode & (stat.S_IROTH | stat.S_IWOTH) if dropped else 1
+                if stat.S_ISCHR(mode) and others and os.access(path, os.R_OK | os.W_OK):
+                    found.append(path)
+    return found
 
 
 def _groups() -> list[int]:

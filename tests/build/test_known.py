@@ -337,11 +337,17 @@ def test_what_is_no_file_is_not_told(folder):
 def test_a_family_that_imports_from_elsewhere_is_not_told(folder):
     family = user_folder(folder / "rill")
     assert fingerprint.of_family(family)
-    for line in ("import numpy", "from mine.own import x", "def f():\n    import a.b as c"):
+    for line in (
+        "import numpy", "from mine.own import x", "def f():\n    import a.b as c",
+        "from ... import shared", "from ...shared import x", "import importlib.util",
+        "from importlib import import_module", "x = __import__('num' + 'py')",
+    ):  # fmt: skip
         (folder / "rill" / "instr" / "more.py").write_text(line + "\n")
         with pytest.raises(fingerprint.Untold):
             fingerprint.of_family(family)
-    (folder / "rill" / "instr" / "more.py").write_text("import math\nfrom . import tile\n")
+    (folder / "rill" / "instr" / "more.py").write_text(
+        "import math\nfrom . import tile\nfrom ..schema import FAMILY\n"
+    )
     assert fingerprint.of_family(family)
 
 

@@ -23,6 +23,10 @@ TICK = 0.05
 """Seconds by which a file system's times may lag behind the clock."""
 
 
+BY_NAME = frozenset(["__import__", "imp", "importlib", "pkgutil", "runpy", "zipimport"])
+"""What imports modules whose names are not in the text."""
+
+
 class Untold(Exception):
     """Something that decides an answer cannot be told."""
 
@@ -35,9 +39,10 @@ def ours() -> str:
 def of_family(folder: Folder) -> str:
     """Of the folder of a family that is not ours. What it imports beside the standard library,
     us and itself is not seen, so that such a folder has none."""
+    known = {*sys.stdlib_module_names, "tilefoundry", folder.package} - BY_NAME
     for path in folder.path.rglob("*.py"):
-        for name in _imported(path):
-            if name not in (*sys.stdlib_module_names, "tilefoundry", folder.package):
+        for name in _imported(path, len(path.relative_to(folder.path).parts)):
+            if name not in known:
                 raise Untold(f"{path} imports {name}")
     return of_files(str(folder.path))
 
@@ -73,8 +78,9 @@ def _files(folder: str) -> Iterator[str]:
                 yield entry.path
 
 
-def _imported(path: Path) -> Iterator[str]:
-    """First names of the modules that a file imports by their whole name."""
+def _imported(path: Path, depth: int) -> Iterator[str]:
+    """First names of the modules that a file imports by their whole name, or from above the
+    folder that it lies in ``depth`` deep; and what it imports others by."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -84,3 +90,7 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield (node.module or "").partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.level > depth:
+            yield "." * node.level
+        elif isinstance(node, ast.Name) and node.id in BY_NAME:
+            yield node.id

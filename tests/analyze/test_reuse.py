@@ -64,6 +64,32 @@ def test_invariant_operand(program):
     assert ("x", "i") not in found
 
 
+def test_a_loop_that_threads_walk_differently(program):
+    """Warp 0 makes two steps, warp 1 one. Between two steps no more than w, 256 B, is read;
+    from one task to the next w and a row of x, 512 B."""
+    found = windows(
+        program(
+            """
+            @func
+            def f(x: Tensor[(2, 64), "f32"], w: Tensor[(1, 64), "f32"]):
+                with Mesh(("cta",), layout=(1,), names=("c",)) as cta:
+                    with Mesh(("thread",), layout=(2, 32), names=("w", "l")) as t:
+                        acc = tf.zeros(Tensor[(1, 64), "f32", (1, (32 @ t.l, 2)), "rmem"])
+                        for task in range(2):
+                            u = tf.reshard(x[task:task + 1, :], (1, (32 @ t.l, 2)), "rmem")
+                            for i in range(t.w, 2):
+                                v = tf.reshard(w, (1, (32 @ t.l, 2)), "rmem")
+                                acc = acc + u * v
+                        return tf.reshard(x, storage="gmem")
+            """,
+            cta=1,
+            thread=64,
+        )
+    )
+    assert found["w", "i"].window.value == 256
+    assert found["w", "task"].window.value == 512
+
+
 BODY = """
 @func
 def f(x: Tensor[(512, 16), "f32"], y: Tensor[(512, 16), "f32"]):

@@ -71,6 +71,29 @@ def test_overlapping_windows_count_once(program):
     assert (found.value, found.precision) == (len(rows) * 16, "exact")
 
 
+def test_a_wave_is_of_whole_ctas(program):
+    """Two warps of each CTA read a row each: 4 CTAs read 8 rows, not 4."""
+    made = program(
+        """
+        @func
+        def f(x: Tensor[(32, 64), "f32"]):
+            out = tf.empty(Tensor[(32, 64), "f32"])
+            with Mesh(("cta",), layout=(16,), names=("c",)) as cta:
+                with Mesh(("thread",), layout=(2, 32), names=("w", "l")) as t:
+                    v = tf.reshard(x[cta.c * 2 + t.w:cta.c * 2 + t.w + 1, :],
+                                   (1, (32 @ t.l, 2)), "rmem")
+                    out = tf.insert_slice(out, v, (cta.c * 2 + t.w, 0))
+            return out
+        """,
+        cta=16,
+        thread=64,
+    )
+    priced = made.priced()
+    (access,) = accesses(priced, "x")
+    found = sharing(priced.program, access, 4)
+    assert (found.tiles, found.least, found.most) == (8, 1, 1)
+
+
 def test_split_values_are_tiles_too(program):
     """8 @ row, 8 local, 4 @ col on 64 x 4: 32 CTAs touch 32 different parts of 32 B."""
     made = program(

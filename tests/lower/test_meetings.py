@@ -107,6 +107,45 @@ def test_it_is_refused(case, tmp_path):
     assert found == code and "fix:" in text
 
 
+OWN = """\
+from tilefoundry.dsl import *
+from tilefoundry.target import CudaTarget
+
+@module(entry="f", target=CudaTarget("nvidia.h200_sxm"),
+        topologies=(Topology("cta", 2), Topology("thread", 64)))
+class Program:
+    @func
+    def f(x: Tensor[(11, 64), "f32"]):
+        out = tf.empty(Tensor[(11, 64), "f32"])
+        with Mesh(("cta",), layout=(2,), names=("c",)) as cta:
+            with Mesh(("thread",), layout=(2, 32), names=("w", "l")) as t:
+                for i in range({bounds}):
+                    v = tf.reshard(x[i:i + 1, :], (1, (32 @ t.l, 2)), "rmem")
+                    s = tf.reshard(tf.reduce(v, (1,), True, "max"), (1, 1), "rmem")
+                    out = tf.insert_slice(out, v - s, (i, 0))
+        return out
+"""
+
+
+@pytest.mark.parametrize("bounds, code", [
+    ("cta.c * 2 + t.w, 11, 4", None),
+    ("cta.c * 6 + t.w * 3, min(cta.c * 6 + t.w * 3 + 3, 11)", None),
+    ("cta.c * 2 + t.w, 11, 3", "device-overlap"),  # row 3 is warp 1's of CTA 1 and warp 0's of 0
+    ("t.w, 11", "device-overlap"),
+    ("cta.c * 2 + t.w, 10, 4", "device-unwritten"),
+])  # fmt: skip
+def test_warps_that_meet_in_no_other_walk_rows_of_their_own(tmp_path, bounds, code):
+    """3, 3, 3 and 2 rows: what a warp alone sums needs no step of the other."""
+    path = tmp_path / "program.py"
+    path.write_text(OWN.format(bounds=bounds), encoding="utf-8")
+    loaded = load_source(str(path), None, {})
+    if code is None:
+        right(loaded, policies=("round-robin", "reverse"))
+    else:
+        found, text = refused(lambda: finalize(loaded))
+        assert found == "tir-unverified" and code in text
+
+
 def along_the_other_axis(stmt):
     """A reduction over CTAs as one over the other axis of their mesh."""
     if isinstance(stmt, Issue) and stmt.attrs.get("scope") == "grid":

@@ -20,9 +20,9 @@ from tilefoundry.analyze.tiles import (
     Access,
     Sharing,
     demand_closed,
-    ordered,
     sharing,
     unit_axes,
+    waves,
 )
 from tilefoundry.analyze.trips import count, visitor
 from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, maximum, minimum, substitute, symbols
@@ -245,6 +245,8 @@ def _slots(
     turned = False
     for access in accesses:
         axes = unit_axes(program, access)
+        walks = program.axes_of(*(x for loop in access.site.nest for x in program.span(loop)))
+        axes += tuple(a for a in access.site.mesh.axes if a in walks and a not in axes)
         coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
         turned |= _turns(program, access, outer)
         folded = _folded(program, access, outer)
@@ -257,10 +259,9 @@ def _slots(
         demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)])
         run = visitor(coords, steps, inner, keys)
         base = 0
-        units = ordered(axes, program.target.processor.level)
-        for first in range(0, len(units), wave):
+        for units in waves(program, axes, access.site, wave):
             longest = 0
-            for crd in units[first : first + wave]:
+            for crd in units:
                 found = run(*crd)
                 visits += sum(map(len, found))
                 if visits > MOST_VISITS:

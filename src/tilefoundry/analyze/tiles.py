@@ -185,13 +185,19 @@ def unit_axes(program: Program, access: Access) -> tuple[Axis, ...]:
     return (*outer, *(a for a in access.site.mesh.axes if a in named and a not in outer))
 
 
-def ordered(axes: Sequence[Axis], level: str) -> list[tuple[int, ...]]:
-    """Coordinates of all units in the order of their ids at ``level`` (launch order)."""
-    crds = list(cartesian(*(range(a.extent) for a in axes)))
-    return sorted(
-        crds,
+def waves(
+    program: Program, axes: Sequence[Axis], site: Site, wave: int
+) -> list[list[tuple[int, ...]]]:
+    """Coordinates of all units in launch order, ``wave`` units of the processor level at a time
+    with all deeper units of each."""
+    level = program.target.processor.level
+    outer = program.within(level, site.mesh)
+    crds = sorted(
+        cartesian(*(range(a.extent) for a in axes)),
         key=lambda c: sum(i * a.stride for i, a in zip(c, axes, strict=True) if a.level == level),
     )
+    size = wave * prod(a.extent for a in axes if a not in outer)
+    return [crds[n : n + size] for n in range(0, len(crds), size)]
 
 
 def at_first(program: Program, site: Site, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -222,7 +228,7 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
     run = function(coords, keys)
     seen: dict[tuple[int, ...], int] = {}
-    for crd in ordered(axes, program.target.processor.level)[:wave]:
+    for crd in waves(program, axes, access.site, wave)[0]:
         key = run(*crd)
         seen[key] = seen.get(key, 0) + 1
     return Sharing(len(seen), min(seen.values()), max(seen.values()))

@@ -71,9 +71,9 @@ class Walker:
 
     def run(self, item: Placed, needed: tuple[Dim, ...]) -> Iterator[tuple[Owner, Env, Epoch]]:
         """(owner, environment, epoch) of every execution that may give new values."""
-        frames = self._frames(item, needed)
+        frames, wanted = self._frames(item, needed)
         env: Env = [0] * (len(self.compiler.place) + 1)
-        threads = self._threads(item.site, needed)
+        threads = self._threads(item.site, wanted)
         for number, block in self.blocks(item.around):
             for c in self.coords:
                 axis = c.axis
@@ -85,10 +85,10 @@ class Walker:
                 for epoch in _loops(frames, 0, env, item.epoch):
                     yield (number, key), env, epoch
 
-    def _threads(self, site: Site, needed: tuple[Dim, ...]):
+    def _threads(self, site: Site, wanted: set[Sym]):
         used = sorted(
-            {s for x in needed for s in symbols_of(x)
-             if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT},
+            (s for s in wanted
+             if isinstance(s, Coord) and s.axis is not None and s.axis.level == UNIT),
             key=lambda s: s.key,
         )  # fmt: skip
         out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -97,7 +97,8 @@ class Walker:
             out[key] = list(zip((self.compiler.at(s) for s in used), key, strict=True))
         return list(out.items())
 
-    def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> list[Frame]:
+    def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> tuple[list[Frame], set[Sym]]:
+        """The loops and tests around that matter, and all symbols that do."""
         wanted = {s for x in needed for s in symbols_of(x)}
         chosen: list[Frame] = []
         uncounted = [n for n, s in enumerate(item.around) if not self.rounds.counted(s)]  # type: ignore[arg-type]
@@ -107,12 +108,12 @@ class Walker:
                 wanted |= symbols_of(stmt.test)
                 chosen.append(Frame(None, (self.compiler.fn(stmt.test),), True, self.rounds.none))
             elif isinstance(stmt, For):
-                wanted |= symbols_of(stmt.start) | symbols_of(stmt.stop)
+                wanted |= {s for x in (stmt.start, stmt.stop, stmt.step) for s in symbols_of(x)}
                 fns = self.compiler.fns((stmt.start, stmt.stop, stmt.step))
                 each = self.rounds.of(stmt.body) if n < inner else self.rounds.none
                 moves = stmt.var in wanted or any(each)
                 chosen.append(Frame(self.compiler.at(stmt.var), fns, moves, each))
-        return chosen[::-1]
+        return chosen[::-1], wanted
 
 
 @dataclass(frozen=True)

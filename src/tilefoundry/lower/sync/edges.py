@@ -361,11 +361,14 @@ def _fed(edges: Edges, one: Touch, two: Touch) -> bool:
     )
 
 
-def even(loop: Node, level: str) -> None:
+def even(loop: Node, level: str, group: int | None = None) -> None:
     """Refuses a loop where threads meet, if its trips or those of one around it may differ
-    between the units of ``level`` in a CTA."""
+    between the units of ``level`` in a CTA, or in one aligned group of ``group`` of them."""
     if any(
-        isinstance(s, Coord) and s.axis is not None and s.axis.level == level
+        isinstance(s, Coord)
+        and s.axis is not None
+        and s.axis.level == level
+        and not (group and s.axis.stride % group == 0 and s.axis.offset % group == 0)
         for n in (*loop.loops, loop)
         for x in (n.stmt.start, n.stmt.stop, n.stmt.step)  # type: ignore[union-attr]
         for s in symbols(x)

@@ -12,7 +12,7 @@ from tilefoundry.ir.expr import Dim, Sym, bounds, evaluate, symbols
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.lower.rings import trips
 from tilefoundry.lower.sync.edges import even, refuse_uneven
-from tilefoundry.lower.sync.tree import Node, Tree, count, leaves, whole_warps
+from tilefoundry.lower.sync.tree import WARP, Node, Tree, count, leaves, whole_warps
 from tilefoundry.tir.effects import effects
 from tilefoundry.tir.program import For, Issue, View, With
 
@@ -39,7 +39,8 @@ class Meetings:
                        threads=count(node.mask), legal="whole warps of 32 threads")  # fmt: skip
             loops = node.loops
             if loops:
-                even(loops[-1], tree.level)
+                alone = issue.attrs["scope"] == "warp" and not tree.lockstep
+                even(loops[-1], tree.level, WARP if alone else None)
         for node in self.grid:
             self._even(node)
 

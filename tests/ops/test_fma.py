@@ -45,6 +45,28 @@ def test_the_result_is_the_float_nearest_to_the_exact_one(dtype):
     assert twice > 100  # rounding the product first gives other numbers
 
 
+def test_f64_of_all_magnitudes():
+    """Also where the product, a term or what is left of them is no normal f64."""
+    stream = np.random.default_rng(3)
+    scale = [0, -1, 1, -30, 52, -53, 54, -105, -106, 107, -399, 399, -530, 511, -1000, 1000]
+    x, y, z = (
+        stream.uniform(1, 2, 4000) * 2.0 ** stream.choice(scale, 4000) for _ in range(3)
+    )  # fmt: skip
+    near = stream.random(4000) < 0.6  # terms that cancel the product, or nearly
+    off = 2.0 ** stream.choice(scale[:10], 4000)
+    with np.errstate(all="ignore"):
+        z = np.where(near, np.nan_to_num(-x * y * off, posinf=1.0, neginf=-1.0), z)
+    y[::97], x[::89], z[::83] = 0.0, -0.0, 0.0
+    got = fused(torch.float64, x, y, z).tolist()
+    for n, value in enumerate(got):
+        exact = Fraction(x[n]) * Fraction(y[n]) + Fraction(z[n])
+        try:
+            want = exact.numerator / exact.denominator  # Python rounds a quotient once
+        except OverflowError:
+            want = np.inf if exact > 0 else -np.inf
+        assert value == want, (n, x[n], y[n], z[n])
+
+
 def test_halfway_between_two_floats():
     """1 + 2^-23 is odd: 2^-24 more is half a unit, and a product tells to which side."""
     odd, less = 1 + 2.0**-23, 1 - 2.0**-24

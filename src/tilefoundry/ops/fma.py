@@ -29,13 +29,57 @@ class Fma(Elementwise):
 
         x, y, z = torch.broadcast_tensors(*common(args))
         if x.dtype == torch.float64:
-            made = [
-                _fused(*t) for t in zip(*(a.flatten().tolist() for a in (x, y, z)), strict=True)
-            ]
-            return torch.tensor(made, dtype=x.dtype, device=x.device).reshape(x.shape)
+            return _in_f64(x, y, z)
         # the product of two f32 is exact in f64
         product, more = x.double() * y.double(), z.double()
         return _to_odd(product, more).float().to(x.dtype)
+
+
+SPLIT = 2.0**27 + 1
+FACTORS, TERMS = (2.0**-400, 2.0**400), (2.0**-850, 2.0**900)
+"""Magnitudes of factors and terms with which nothing of :func:`_in_f64` leaves f64."""
+
+
+def _in_f64(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z of f64, rounded once: from an exact product and exact sums, the small parts of
+    which are added to an odd last place (Boldo and Melquiond, 2008, figure 2)."""
+    import torch
+
+    high = x * y
+    low = _left_of(x, y, high)
+    upper, under = _two_sum(z, low)
+    whole, rest = _two_sum(high, upper)
+    made = whole + _to_odd(under, rest)
+    a, b, c = x.abs(), y.abs(), z.abs()
+    inside = (c == 0) | ((c >= TERMS[0]) & (c <= TERMS[1]))
+    for factor in (a, b):
+        inside &= (factor >= FACTORS[0]) & (factor <= FACTORS[1])
+    exact = (x.isfinite() & (y == 0)) | (y.isfinite() & (x == 0))
+    made = torch.where(exact, high + z, made)  # a zero is no rounding
+    left = (~(inside | exact)).flatten().nonzero().flatten()
+    if left.numel():
+        given = zip(*(v.flatten()[left].tolist() for v in (x, y, z)), strict=True)
+        others = torch.tensor([_fused(*t) for t in given], dtype=x.dtype, device=x.device)
+        made = made.flatten().index_put((left,), others).reshape(x.shape)
+    return made
+
+
+def _left_of(x: Any, y: Any, product: Any) -> Any:
+    """What a rounded product leaves, exactly (Dekker's product of halves, by Veltkamp's split)."""
+    halves: list[tuple[Any, Any]] = []
+    for v in (x, y):
+        scaled = v * SPLIT
+        upper = scaled - (scaled - v)
+        halves.append((upper, v - upper))
+    (a, b), (c, d) = halves
+    return ((a * c - product) + a * d + b * c) + b * d
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """A sum and what it leaves, exactly (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 def _to_odd(a: Any, b: Any) -> Any:
@@ -43,9 +87,7 @@ def _to_odd(a: Any, b: Any) -> Any:
     rounding the sum (Boldo and Melquiond, 2008)."""
     import torch
 
-    total = a + b
-    part = total - a
-    rest = (a - (total - part)) + (b - part)  # what the sum leaves, exactly (Knuth's TwoSum)
+    total, rest = _two_sum(a, b)
     bits = total.view(torch.int64)
     off = torch.isfinite(total) & (rest != 0) & (bits & 1 == 0)
     step = torch.where((rest > 0) == (total > 0), 1, -1)

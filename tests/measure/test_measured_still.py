@@ -14,6 +14,7 @@ import pytest
 from tilefoundry.diag import Refusal
 from tilefoundry.judge.jail import tree
 from tilefoundry.judge.measure import player, still
+from tilefoundry.judge.measure.clock import Reading
 from tilefoundry.judge.measure.raw import PROBE
 from tilefoundry.judge.measure.request import Request
 from tilefoundry.judge.measure.session import measure
@@ -146,6 +147,28 @@ def test_who_has_ended_may_be_gone_at_any_time(process, monkeypatch):
 def test_memory_that_cannot_be_read_is_given(probe):
     assert Still.of(SimpleNamespace(), os.getpid(), probe) is None
     assert Still.of(SimpleNamespace(), 0, 8) is None
+
+
+def room(threads, *readings):
+    """What the report says that a cold call might hide, of clocks that read so in turn."""
+    child = SimpleNamespace(pid=0, ask=lambda *_, **__: {"ns": [10_000_000]})
+    clock = iter(Reading(*reading) for reading in readings)
+    one = player.Player("candidate", child, [], threads, lambda pid: next(clock))
+    one.still = SimpleNamespace(stop=lambda: None)
+    one.runner = SimpleNamespace(signature=SimpleNamespace(func="f"), hold_form=lambda *_: None)
+    one.fresh = SimpleNamespace(types={})
+    one.batch(1, "cold")
+    return one.clocks("cold")["room"]
+
+
+def test_what_threads_may_do_before_they_stand_is_said_where_no_clock_holds_it():
+    """0.5 ms until it stands, in which two threads work for 0.3 ms or all the time: they may spin
+    until they are needed, or finish the call. One thread's work is on the processor's clock."""
+    begin, answer = (0.0, 0.0), (0.01, 0.02)
+    still = room(2, begin, answer, (0.0105, 0.02))
+    assert room(2, begin, answer, (0.0105, 0.0203)) - still == pytest.approx(3e-4)
+    assert room(2, begin, answer, (0.0105, 0.021)) - still == pytest.approx(5e-4)
+    assert room(1, begin, answer, (0.0105, 0.0203)) == pytest.approx(still)
 
 
 LATE = """

@@ -76,6 +76,11 @@ class Player:
         self.stands, self.places = False, None
         """Whether it was stopped after its last batch; where it says that the results of that
         lie."""
+        self.threads, self.worked = threads, 0.0
+        self.late: dict[str, list[float]] = {"cold": [], "warm": []}
+        """Seconds of each batch (``worked``: of the last) in which its threads were at work between
+        answer and standing still: no clock tells that from threads that spin until they are
+        needed."""
         self.cost = {"cold": FREE, "warm": FREE}
         self.usual: dict[str, list[Batch]] = {"cold": [], "warm": []}
         """Batches of a program of ours like this side's, in turn with them; likewise the giving
@@ -115,7 +120,9 @@ class Player:
         if what == "timed" and self.still is not None:
             self.still.stop()
             self.stands = True
-            self.ended = self.ended.until(self.clock(self.pid))
+            answered, self.ended = self.ended, self.ended.until(self.clock(self.pid))
+            late = self.ended.since(answered)
+            self.worked = late.wall if late.cpu is None else min(late.wall, late.cpu)
         return self.ended.since(before), answer
 
     def _go(self) -> None:
@@ -220,6 +227,7 @@ class Player:
         if len(made.times) != calls:
             self.child.died(f"it sent {len(made.times)} times of {calls} calls")
         self.batches[data].append(made)
+        self.late[data].append(self.worked)
         return made
 
     def give(self, data: str, judged: bool) -> None:
@@ -286,6 +294,7 @@ class Player:
                 self.most = 1
             self.is_steady = steady(figures)
         self.batches["warm"].clear()
+        self.late["warm"].clear()
 
     def rehearse(self, ours: Player, evict: Callable[[], None]) -> None:
         """Learn from turns of a program of ours what batches like this side's take."""
@@ -367,8 +376,9 @@ class Player:
         """Seconds that a batch, and the giving of its results, might hide together."""
         batches, known, given = self.batches[data], self.cost[data], self.giving[data]
         room = median(known.room(b, self.allowed) for b in batches)
-        if self.still is not None:
-            return room + known.noise
+        if self.still is not None:  # with one thread the processor's clock tells what was late
+            late = median(self.late[data]) if self.threads > 1 else 0.0
+            return room + known.noise + late
         nothing = Batch((), Reading(0.0, 0.0))
         return room + given.room(nothing, self.allowed) + known.noise + given.noise
 

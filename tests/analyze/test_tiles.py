@@ -94,6 +94,30 @@ def test_a_wave_is_of_whole_ctas(program):
     assert (found.tiles, found.least, found.most) == (8, 1, 1)
 
 
+def test_coordinates_of_a_wider_mesh(program):
+    """Two of four warps read a row each, by the name of the wider mesh: no more than is claimed."""
+    made = program(
+        """
+        @func
+        def f(x: Tensor[(4, 32), "f32"]):
+            out = tf.empty(Tensor[(4, 32), "f32"])
+            with Mesh(("cta",), layout=(1,), names=("c",)) as cta:
+                with Mesh(("thread",), layout=(4, 32), names=("w", "l")) as t:
+                    with t[0:2, :] as half:
+                        v = tf.reshard(x[t.w:t.w + 1, :], (1, 32 @ half.l), "rmem")
+                        out = tf.insert_slice(out, v, (t.w, 0))
+            return out
+        """,
+        cta=1,
+        thread=128,
+    )
+    priced = made.priced()
+    (access,) = accesses(priced, "x")
+    found = footprint(priced.program, access)
+    assert found.precision == "upper_bound" and found.value >= 2 * 128
+    assert {w.window.value for w in priced.windows if w.access is access} == {None}
+
+
 def test_split_values_are_tiles_too(program):
     """8 @ row, 8 local, 4 @ col on 64 x 4: 32 CTAs touch 32 different parts of 32 B."""
     made = program(

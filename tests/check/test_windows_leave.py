@@ -62,6 +62,9 @@ BY_EVERY_POINT = [
     (["for i in range(ceildiv(99 - core.b, 2)):"], "core.b + 2 * i", 2),
     (["for i in range(min(51, 100 - core.b * 51)):"], "core.b * 51 + i", 1),
     (["for i in range(0, 100, 9):"], "i % 30 * 3", 19),
+    # who would leave makes no step
+    (["for i in range(core.b, 1):"], "core.b * 90", 20),
+    (["for i in range(4):", "for j in range(i, 2):"], "i * 50", 50),
 ]
 """Windows that neither bounds nor first and last values decide."""
 OUTSIDE = [
@@ -143,3 +146,14 @@ def test_an_open_extent_is_not_decided(tmp_path, command):
         "# window axis=0 extent=n start=r size=8 precision=undecided "
         'reason="it is not known whether every unit and step keeps it inside"'
     ] * 2
+
+
+def test_a_coordinate_of_a_wider_mesh_has_not_all_its_values(tmp_path):
+    """In lane[0:2] lane.t is 0 or 1: nothing leaves, and nothing is claimed."""
+    text = """with lane[0:2] as half:
+    v = x[lane.t * 80:lane.t * 80 + 20, :]
+    out = tf.insert_slice(out, v + v, (lane.t * 80, 0))"""
+    func = load(tmp_path, text)
+    assert [w.axis for w in undecided(func.body)] == [0, 0]
+    with pytest.raises(Refusal):
+        load(tmp_path, text.replace("lane.t", "half.t").replace("80", "81"))

@@ -256,7 +256,7 @@ def _slots(
         numbers: dict[tuple[int, ...], int] = {}
         steps = [(x, program.span(x)) for x in outer]
         inner = [] if folded else [(x, program.span(x)) for x in access.site.nest[len(outer) :]]
-        demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)])
+        demand_closed([*keys, *(x for _, span in (*steps, *inner) for x in span)], axes)
         run = visitor(coords, steps, inner, keys)
         base = 0
         for units in waves(program, axes, access.site, wave):

@@ -19,7 +19,7 @@ from tilefoundry.analyze.homes import Home
 from tilefoundry.analyze.program import Program
 from tilefoundry.analyze.sums import closure
 from tilefoundry.analyze.traffic import Move
-from tilefoundry.analyze.trips import function
+from tilefoundry.analyze.trips import coordinates, function
 from tilefoundry.ir.expr import Dim, Sym, bounds, multiple_of, substitute
 from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.node import Node
@@ -224,7 +224,7 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     """
     axes = unit_axes(program, access)
     keys = at_first(program, access.site, access.keys)
-    demand_closed(keys)
+    demand_closed(keys, axes)
     coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
     run = function(coords, keys)
     seen: dict[tuple[int, ...], int] = {}
@@ -234,11 +234,15 @@ def sharing(program: Program, access: Access, wave: int) -> Sharing:
     return Sharing(len(seen), min(seen.values()), max(seen.values()))
 
 
-def demand_closed(keys: Sequence[Dim]) -> None:
-    """Raise :class:`Undecidable` where an open extent decides a key."""
+def demand_closed(keys: Sequence[Dim], axes: Sequence[Axis] | None = None) -> None:
+    """Raise :class:`Undecidable` where an open extent decides a key, or a coordinate that is on
+    none of ``axes``."""
     names = " ".join(dict.fromkeys(n for k in keys if (n := open_names(k))))
     if names:
         raise Undecidable(f"which tiles are touched depends on {names}; bind it with --dim")
+    if axes is not None and (strange := {c.axis for c in coordinates(keys)} - {*axes}):
+        wider = " and ".join(sorted(a.name for a in strange if a))
+        raise Undecidable(f"{wider} is of a wider mesh; name a coordinate of the mesh in force")
 
 
 def footprint(program: Program, access: Access) -> Figure:
@@ -251,7 +255,10 @@ def footprint(program: Program, access: Access) -> Figure:
     total = access.size
     if not total:
         return Figure(0, EXACT)
-    precision = EXACT
+    every = [*access.keys, *access.sizes]
+    named = coordinates([s.expr() for s in closure(program.bind, every, access.site.nest)])
+    wider = any(c.axis not in access.site.mesh.axes for c in named)  # not all of its units are here
+    precision = UPPER if wider else EXACT
     for group in _groups(program, access):
         starts = [i for i in group if i < len(access.starts)]
         loose = [i for i in starts if not _aligned(access.starts[i], access.sizes[i])]

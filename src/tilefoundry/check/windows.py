@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilefoundry.diag import refuse
@@ -23,7 +24,7 @@ from tilefoundry.ir.expr import (
     substitute,
     symbols,
 )
-from tilefoundry.ir.mesh import Coord
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.ir.node import Block, Loop, Node, Scope
 
 MOST_FREE = 10
@@ -136,8 +137,12 @@ def judged(window: Window) -> tuple[bool, dict[Sym, int] | None]:
     and last values of units and steps, then all of them."""
     if window.is_inside:
         return True, None
-    at = witness(window)
-    return (False, at) if at is not None else _every_point(window)
+    for idle in (False, True):  # most are told without the loops that only may make no step
+        at = witness(window, idle)
+        found = (False, at) if at is not None else _every_point(window, idle)
+        if found[1] is None:
+            return found
+    return found
 
 
 def windows(body: Block, loops: tuple[Loop, ...] = ()) -> Iterator[Window]:
@@ -164,12 +169,12 @@ def _windows(node: Node, parts: Sequence[Any], loops: tuple[Loop, ...]) -> Itera
         yield Window(node, axis, extent, start, size, stride, loops)
 
 
-def witness(window: Window) -> dict[Sym, int] | None:
+def witness(window: Window, idle: bool = True) -> dict[Sym, int] | None:
     """Coordinates of a unit and steps of loops for which it leaves the tensor: of those where each
     is at its first or last value, or at any of few. None where there is none, or where there are
-    too many to try."""
+    too many to try. ``idle``: loops around that may make no step are looked at, too."""
     around = {loop.var: loop for loop in window.loops}
-    free = _free(window.parts, around)
+    free = _free(window, around, idle)
     if free is None or len(free) > MOST_FREE:
         return None
     coords = sorted((s for s in free if isinstance(s, Coord)), key=lambda s: s.name)
@@ -177,10 +182,10 @@ def witness(window: Window) -> dict[Sym, int] | None:
     return _search(window, coords, steps, {})
 
 
-def _every_point(window: Window) -> tuple[bool, dict[Sym, int] | None]:
+def _every_point(window: Window, idle: bool) -> tuple[bool, dict[Sym, int] | None]:
     """As :func:`judged`, by all units and steps, compiled; unknown where they are too many."""
     around = {loop.var: loop for loop in window.loops}
-    free = _free(window.parts, around)
+    free = _free(window, around, idle)
     if free is None:
         return False, None
     coords = sorted((s for s in free if isinstance(s, Coord)), key=lambda s: s.name)
@@ -213,11 +218,14 @@ def _every_point(window: Window) -> tuple[bool, dict[Sym, int] | None]:
     return found is None, None if found is None else dict(zip(syms, found, strict=True))
 
 
-def _free(parts: Sequence[Dim], around: Mapping[LoopVar, Loop]) -> set[Sym] | None:
-    """The symbols that ``parts`` and the bounds of their loops take; None where one of them is
-    neither a loop's nor a coordinate, or where coordinates depend on each other."""
+def _free(window: Window, around: Mapping[LoopVar, Loop], idle: bool) -> set[Sym] | None:
+    """The symbols that the parts of ``window``, the bounds of their loops, and with ``idle`` loops
+    around that may make no step take; None where one of them is neither a loop's nor a coordinate,
+    or where coordinates depend on each other or have not all of their values here."""
     found: set[Sym] = set()
-    queue = {s for p in parts for s in symbols(p)}
+    queue = {s for p in window.parts for s in symbols(p)}
+    if idle:
+        queue |= {v for v, x in around.items() if bounds(ceildiv(x.stop - x.start, x.step))[0] < 1}
     while queue:
         sym = queue.pop()
         found.add(sym)
@@ -226,12 +234,25 @@ def _free(parts: Sequence[Dim], around: Mapping[LoopVar, Loop]) -> set[Sym] | No
             queue |= {s for p in (loop.start, loop.stop, loop.step) for s in symbols(p)} - found
         elif not isinstance(sym, Coord) or sym.axis is None:
             return None
+    axes = [s.axis for s in found if isinstance(s, Coord) and s.axis]
+    if not all(_vary_freely(window.node.mesh, x, axes) for x in {a.level for a in axes}):
+        return None
     digits = sorted((a.level, a.stride, a.stride * a.extent)
                     for s in found if isinstance(s, Coord) and (a := s.axis))  # fmt: skip
     for (level, _, above), (other, stride, _) in itertools.pairwise(digits):
         if level == other and stride < above:
             return None
     return found
+
+
+def _vary_freely(mesh: Mesh, level: str, coords: Sequence[Axis]) -> bool:
+    """The units of ``level`` that ``mesh`` has in force have all values of ``coords``, which may be
+    those of a wider mesh."""
+    axes = [a for a in coords if a.level == level]
+    if not mesh.at(level) or all(a in mesh.axes for a in axes):
+        return True
+    places = {tuple((u - a.offset) // a.stride % a.extent for a in axes) for u in mesh.units(level)}
+    return len(places) == prod(a.extent for a in axes)
 
 
 def _search(

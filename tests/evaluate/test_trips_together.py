@@ -229,6 +229,19 @@ IN_TURN = {
         """,
         lambda x, w: x * torch.tensor([*range(1, 23), 22.0])[:, None],
     ),
+    "a copy that is written where trips differ": (
+        """
+        out = x * 0.0
+        for r in range(core.c, 22, 3):
+            new = tf.insert_slice(out, x[r:r + 1], (r, 0))
+            copy = new
+            for k in range(1):
+                copy = tf.insert_slice(copy, x[r:r + 1, core.c:core.c + 1], (22, core.c))
+            v = new[r:r + 1] * 3.0 + new[22:23]
+            out = tf.insert_slice(new, v, (r, 0))
+        """,
+        lambda x, w: x[:22] * 3,
+    ),
     "an older version read later": (
         """
         out = x

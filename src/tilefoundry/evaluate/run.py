@@ -146,7 +146,8 @@ class Run(Independent):
         for c in loop.carried:
             init = self.values[c.init]
             if c in self.chains.copied:
-                init = replace(init, value=stack.copied(init.value))
+                owner = None if init.owner is None else init.owner.clone()
+                init = replace(init, value=stack.copied(init.value), owner=owner)
             self.values[c.head] = init
         bounds = [self.index(x, loop.span) for x in (loop.start, loop.stop, loop.step)]
         axes = join(b.axes for b in bounds)

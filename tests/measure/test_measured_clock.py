@@ -13,6 +13,7 @@ from tilefoundry.judge.measure.clock import (
     Cost,
     Doubt,
     Reading,
+    aside,
     doubt,
     hold,
     read,
@@ -98,6 +99,14 @@ def test_memory_that_is_slow_for_a_while_accuses_nobody():
     usual = Cost.of(beside(*(w / 1e3 for w in (3.9, 3.95, 3.94, 3.9, 4.1, 4.0, 3.9, 3.95))))
     found = doubt("it", beside(*(w / 1e3 for w in walls)), usual, 2)
     assert found is not None and found.certain is False
+
+
+@pytest.mark.parametrize("threads, certain", [(1, True), (2, False)])
+def test_threads_that_spin_between_batches_accuse_nobody(threads, certain):
+    """13 ms where a program of ours takes 8; one thread has nobody to spin for."""
+    found = aside("it", beside(*[0.013] * 6), beside(*[0.008] * 6), threads, 2e-4)
+    assert found is not None and found.certain is certain
+    assert aside("it", beside(*[0.008] * 6), beside(*[0.008] * 6), threads, 2e-4) is None
 
 
 def test_noise_of_one_clock_gives_no_room_on_another():

@@ -16,7 +16,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -64,7 +64,6 @@ class Reading:
             _less(self.cpu, before.cpu),
             _less(self.waited, before.waited),
         )
-
 
     def until(self, stands: Reading) -> Reading:
         """This reading once the process stands: what it went on to compute counts, that stopping
@@ -254,6 +253,17 @@ def doubt(
     # what a program does is in three of four; memory that is slow for a while is in some
     least = found(lambda r: r.most)[0 if few else len(batches) // 4]
     return Doubt(who, told, taken, hidden, least > 0)
+
+
+def aside(
+    who: str, between: Sequence[Batch], usual: Sequence[Batch], threads: int, allowed: float
+) -> Doubt | None:
+    """Whether a process computes between its batches more than a program of ours. With several
+    threads that is never certain: those that wait by spinning look the same."""
+    found = doubt(who, between, Cost.of(usual), threads, allowed) if between else None
+    if found is None or threads == 1:
+        return found
+    return replace(found, certain=False)
 
 
 def _hidden(

@@ -19,6 +19,7 @@ from tilefoundry.judge.measure.clock import (
     Cost,
     Doubt,
     Reading,
+    aside,
     beside,
     doubt,
     others,
@@ -325,9 +326,7 @@ class Player:
         """Where its times leave out what the parent's clocks show."""
         who = f"the {self.who}"
         found = [beside(who, self.turns)]
-        if self.between:
-            known = Cost.of(self.usual_between)
-            found.append(doubt(who, self.between, known, threads, self.allowed))
+        found.append(aside(who, self.between, self.usual_between, threads, self.allowed))
         for data in self.cost:
             self.cost[data] = Cost.of(self.usual[data])
             if self.usual_givings[data]:

@@ -109,6 +109,12 @@ def test_threads_that_spin_between_batches_accuse_nobody(threads, certain):
     assert aside("it", beside(*[0.008] * 6), beside(*[0.008] * 6), threads, 2e-4) is None
 
 
+def test_threads_that_spin_between_batches_are_no_doubt_where_nothing_takes_longer():
+    spun = [Batch((), Reading(0.008, 0.015))] * 6
+    assert aside("it", spun, beside(*[0.008] * 6), 2, 2e-4) is None
+    assert aside("it", spun, beside(*[0.008] * 6), 1, 2e-4) is not None
+
+
 def test_noise_of_one_clock_gives_no_room_on_another():
     """Our own process stood in line, or was woken late: that is no processor time."""
     waits = Cost.of([Batch((), Reading(w, 1e-4, w - 1e-4)) for w in (1e-4, 2e-4, 0.5, 0.6)])

@@ -258,8 +258,9 @@ def doubt(
 def aside(
     who: str, between: Sequence[Batch], usual: Sequence[Batch], threads: int, allowed: float
 ) -> Doubt | None:
-    """Whether a process computes between its batches more than a program of ours. With several
-    threads that is never certain: those that wait by spinning look the same."""
+    """Whether a process computes between its batches more than a program of ours. Several threads
+    must take longer for it, too, and even then it is not certain: those that wait by spinning look
+    the same."""
     found = doubt(who, between, Cost.of(usual), threads, allowed) if between else None
     if found is None or threads == 1:
         return found

@@ -375,6 +375,7 @@ class Player:
         """Seconds that a batch, and the giving of its results, might hide together."""
         batches, known, given = self.batches[data], self.cost[data], self.giving[data]
         room = median(known.room(b, self.allowed) for b in batches)
+        room += self._beside()
         if self.still is not None:  # with one thread the processor's clock tells what was late
             late = median(self.late[data]) if self.threads > 1 else 0.0
             return room + known.noise + late
@@ -399,11 +400,21 @@ class Player:
         self.turns.append((self._others() - before, sum(sum(b.times) for b in made)))
 
     def _between(self, whole: Reading, made: Sequence[Batch], given: Sequence[Reading]) -> None:
-        """Keep what a turn took of the processor in none of its batches and givings."""
+        """Keep what a turn took in none of its batches and givings."""
         if whole.cpu is not None:
-            rest = whole.cpu - sum(b.taken.cpu or 0.0 for b in made)
-            rest -= sum(taken.cpu or 0.0 for taken in given)
-            self.between.append(Batch((), Reading(rest, rest)))
+            parts = [*(b.taken for b in made), *given]
+            wall = whole.wall - sum(taken.wall for taken in parts)
+            cpu = whole.cpu - sum(taken.cpu or 0.0 for taken in parts)
+            self.between.append(Batch((), Reading(wall, cpu)))
+
+    def _beside(self) -> float:
+        """Seconds of a turn in which threads computed between batches more than those of a program
+        of ours: spun, or worked ahead."""
+        if self.threads == 1 or not self.between or not self.usual_between:
+            return 0.0
+        took, usual = (median(b.taken.cpu or 0.0 for b in found)
+                       for found in (self.between, self.usual_between))  # fmt: skip
+        return max(0.0, took - usual)
 
     def _others(self) -> float:
         """CPU seconds of other processes in this one's jail."""

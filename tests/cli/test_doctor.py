@@ -43,16 +43,16 @@ def test_json(command):
 
 
 AVX2 = ("x86_64", "avx", "avx2", "fma", "f16c")
-AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
-          "avx_vnni")  # fmt: skip
+ZEN4 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16")
+AVX512 = (*ZEN4, "avx_vnni")
 AMX = (*AVX512, "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
 """Flags as Linux names them in /proc/cpuinfo."""
 
 
 @pytest.mark.parametrize(
     ("flags", "fits"),
-    [(AVX2[:2], "cpu.generic"), (AVX2, "amd.epyc_avx2"), (AVX512, "amd.epyc_avx512"),
-     (AMX, "intel.xeon_amx")],
+    [(AVX2[:2], "cpu.generic"), (AVX2, "amd.epyc_avx2"), (ZEN4, "amd.epyc_zen4"),
+     (AVX512, "amd.epyc_avx512"), (AMX, "intel.xeon_amx")],
 )  # fmt: skip
 def test_the_target_of_most_instructions_that_runs_here_is_named(monkeypatch, flags, fits):
     monkeypatch.setattr(machine, "features", lambda: frozenset(flags))

@@ -101,6 +101,18 @@ OTHERS = {
         "memory.l2.capacity": 512 * KIB,
         "memory.l3.capacity": 32 * MIB,
     },
+    "amd.epyc_zen4": {
+        "processors.count": 2,
+        "registers.count": 32,
+        "registers.width": 64,
+        "rate.fma.f32": 16,  # sixteen lanes, by two units of half as many
+        "rate.fma.f64": 8,
+        "rate.matrix.bf16": 64,  # sixteen lanes, two products and two sums each
+        "rate.matrix.i8": 128,
+        "memory.l1.capacity": 32 * KIB,
+        "memory.l2.capacity": 1 * MIB,
+        "memory.l3.capacity": 32 * MIB,
+    },
     "intel.xeon_amx": {
         "processors.count": 16,
         "tile.count": 8,
@@ -137,6 +149,8 @@ def test_what_is_shipped():
     assert SHIPPED == [
         "amd.epyc_avx2",
         "amd.epyc_avx512",
+        "amd.epyc_zen4",
+        "amd.zen4",
         "apple.amx2",
         "apple.m2_pro",
         "cpu.generic",
@@ -205,6 +219,8 @@ def test_capabilities():
     }
     assert "amx_bf16" in load_target("intel.xeon_amx").capabilities
     assert "avx512f" not in load_target("amd.epyc_avx2").capabilities
+    zen4, zen5 = (load_target(f"amd.epyc_{n}").capabilities for n in ("zen4", "avx512"))
+    assert {*zen5} - {*zen4} == {"avx_vnni"} and {*zen4} < {*zen5}
 
 
 def test_the_derived_matrix_rate_follows_from_the_peak():

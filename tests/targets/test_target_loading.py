@@ -231,6 +231,7 @@ def test_packages_are_asked_last(package, monkeypatch, home):
         ("cpu.generic", CpuTarget),
         ("x86_64.generic", X86Target),
         ("amd.epyc_avx512", X86Target),
+        ("amd.epyc_zen4", X86Target),
         ("apple.m2_pro", AmxTarget),
     ],
 )

@@ -1,7 +1,8 @@
 """CPU programs with matrix instructions: evaluated, compiled and run, and interpreted as TIR,
 each against float64 and the last two against each other.
 
-Where this machine lacks an instruction the program runs on the instruction's model.
+Programs for AVX-512 are for the target that has it here. Where this machine lacks an instruction
+the program runs on the instruction's model.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from native import AVX512, WIDE
 from programs.reference import misses
 from programs_cpu.cases import drawn
 from programs_cpu.products import REFERENCES
@@ -56,7 +58,8 @@ EXACT = {
 
 
 def loaded(name, consts):
-    return load_source(str(PROGRAMS / f"{name}.py"), None, consts)
+    cpu = {"CPU": AVX512} if vars(constants(name, {})).get("CPU") in WIDE else {}
+    return load_source(str(PROGRAMS / f"{name}.py"), None, {**cpu, **consts})
 
 
 def constants(name, consts):

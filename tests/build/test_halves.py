@@ -6,6 +6,7 @@ import pytest
 import torch
 from test_cpu_programs import FAST
 
+from native import AVX512
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
 from tilefoundry.build.machine import missing
@@ -42,7 +43,7 @@ class Halves:
 
 @pytest.mark.parametrize(
     ("target", "lanes"),
-    [("x86_64.generic", 8), ("amd.epyc_avx512", 16), ("intel.xeon_amx", 8), ("intel.xeon_amx", 16)],
+    [("x86_64.generic", 8), (AVX512, 16), ("intel.xeon_amx", 8), ("intel.xeon_amx", 16)],
 )
 def test_every_half_with_many_others(target, lanes, tmp_path):
     """Exact sums and products in float64 (40 and 22 bits), rounded once by torch."""

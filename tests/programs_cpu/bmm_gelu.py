@@ -4,6 +4,7 @@ the second cache; sums that begin with the bias, finished in registers before th
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "amd.epyc_avx512"
 B, M, N, K = 3, 28, 96, 48
 MR, NR, BLOCK, AHEAD = 14, 32, 96, 8
 CORES, LANES = 2, 16
@@ -17,7 +18,7 @@ PANELS = Layout((K, (N // NR, NR)), (NR, (K * NR, 1)))
 
 @module(
     entry="run",
-    target=X86Target("amd.epyc_avx512"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class BmmGelu:

@@ -5,6 +5,7 @@ has a band of rows; the three that it needs are in a ring, framed by zeros."""
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "amd.epyc_avx512"
 H, W, C, F = 10, 28, 16, 64
 MR, NR, AHEAD = 14, 32, 8
 CORES, LANES = 2, 16
@@ -15,7 +16,7 @@ PANELS = Layout((9, C, (F // NR, NR)), (C * NR, NR, (9 * C * NR, 1)))
 
 @module(
     entry="run",
-    target=X86Target("amd.epyc_avx512"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CORES), Topology("lane", LANES)),
 )
 class Conv3x3:

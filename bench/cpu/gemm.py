@@ -17,7 +17,8 @@ quartiles.
 Variables that hold a rival back are unset. `blas`: the kernel that numpy's OpenBLAS chose and the
 threads it has; `kernel`: what torch says that it called; `cpus`: processor time by time. A rival
 called torch_avx512 is torch with oneDNN kept to the instructions of ours, where torch alone
-would take AMX. Cases for instructions that the machine lacks are left out.
+would take AMX. `target`: what ours is compiled for, the first of a case's targets whose
+instructions are all here; cases without one are left out.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from machine import fitting
+
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
 RESULTS = REPOSITORY / "bench" / "results"
@@ -45,12 +48,16 @@ PAUSE = 0.2
 """Seconds until the threads of the one before sleep: OpenBLAS's wait for up to 2^28 clocks."""
 OPENMP = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 """Threads each on a core; not for OpenBLAS, whose threads are not OpenMP's."""
+WIDE = ("intel.xeon_amx", "amd.epyc_avx512", "amd.epyc_zen4")
+"""Targets with AVX-512, of most cores and instructions first."""
+TILES = ("intel.xeon_amx",)
 
 
 @dataclass(frozen=True)
 class Case:
     """A program with its constants, and by counts of threads those that differ from that count
-    on; ``flops`` of one run; ``isa`` what torch_avx512 may use."""
+    on; ``flops`` of one run; ``isa`` what torch_avx512 may use; ``targets`` that have the
+    program's instructions."""
 
     name: str
     program: str
@@ -59,10 +66,16 @@ class Case:
     several: dict[int, dict[str, Any]] = field(default_factory=lambda: dict[int, dict[str, Any]]())
     rivals: tuple[str, ...] = ("torch",)
     isa: str = ""
+    targets: tuple[str, ...] = WIDE
+
+    @property
+    def target(self) -> str | None:
+        """The target that is here, if any."""
+        return fitting(self.targets)
 
     def sized(self, threads: int) -> dict[str, Any]:
         """The constants for a count of threads: cores are a grid of ROWS by the rest, or a row."""
-        out = dict(self.constants)
+        out = {**self.constants, "CPU": self.target}
         for least in sorted(self.several):
             out |= self.several[least] if least <= threads else {}
         rows = out.pop("ROWS", 1)
@@ -73,12 +86,13 @@ class Case:
 
 def product(
     kind: str, program: str, m: int, n: int, k: int, *, rivals: tuple[str, ...] = ("torch",),
-    isa: str = "", several: dict[int, dict[str, Any]] | None = None, **constants: Any,
+    isa: str = "", several: dict[int, dict[str, Any]] | None = None,
+    targets: tuple[str, ...] = WIDE, **constants: Any,
 ) -> Case:  # fmt: skip
     """A product of M x K by K x N."""
     sizes = {"M": m, "N": n, "K": k, **constants}
     name = f"{kind}_{m}x{n}x{k}"
-    return Case(name, program, 2.0 * m * n * k, sizes, several or {}, rivals, isa)
+    return Case(name, program, 2.0 * m * n * k, sizes, several or {}, rivals, isa, targets)
 
 
 def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: Any) -> Case:
@@ -87,42 +101,32 @@ def f32(m: int, n: int, k: int, several: dict[int, dict[str, Any]], **blocks: An
 
 
 AVX512 = ("torch_avx512",)
-HOST = {"CPU": "intel.xeon_amx"}
-"""Of the programs for AVX-512, where there are more cores than the EPYC's two."""
 CASES = (
-    f32(512, 512, 512, {16: {"MR": 14, "NR": 32, "NC": 32, "PACKED": True, **HOST}},
+    f32(512, 512, 512, {16: {"MR": 14, "NR": 32, "NC": 32, "PACKED": True}},
         KC=512, NC=256, PACKED=False),
-    f32(1024, 1024, 1024, {16: {"NC": 64, **HOST}}, KC=1024, NC=256),
-    f32(2048, 2048, 2048, {2: {"KC": 2048, "NC": 128}, 16: {"KC": 2048, "NC": 64, **HOST}},
+    f32(1024, 1024, 1024, {16: {"NC": 64}}, KC=1024, NC=256),
+    f32(2048, 2048, 2048, {2: {"KC": 2048, "NC": 128}, 16: {"KC": 2048, "NC": 64}},
         KC=512, NC=512),
-    f32(1000, 1111, 1222, {16: {"MR": 8, "NR": 48, "NC": 144, "ROWS": 2, **HOST}}, KC=1222, NC=192),
+    f32(1000, 1111, 1222, {16: {"MR": 8, "NR": 48, "NC": 144, "ROWS": 2}}, KC=1222, NC=192),
     product("bf16", "gemm_bf16", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_BF16", NC=512,
-            several={16: {"NC": 128, "ROWS": 2, **HOST}}),
+            several={16: {"NC": 128, "ROWS": 2}}),
     product("u8i8", "gemm_int8", 1120, 1024, 1024, rivals=AVX512, isa="AVX512_CORE_VNNI",
-            NC=512, several={16: {"NC": 128, "ROWS": 2, **HOST}}),
-    product("bf16_amx", "gemm_amx", 1024, 1024, 1024, KC=1024, NC=512,
+            NC=512, several={16: {"NC": 128, "ROWS": 2}}),
+    product("bf16_amx", "gemm_amx", 1024, 1024, 1024, targets=TILES, KC=1024, NC=512,
             several={16: {"NC": 256, "ROWS": 4}}),
-    product("bf16_amx", "gemm_amx", 2048, 2048, 2048, KC=2048, NC=256, several={16: {"ROWS": 4}}),
-    product("u8i8_amx", "gemm_amx", 1024, 1024, 1024, DTYPE="u8", KC=1024, NC=1024,
-            several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
-    product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, DTYPE="u8", KC=2048, NC=512,
+    product("bf16_amx", "gemm_amx", 2048, 2048, 2048, targets=TILES, KC=2048, NC=256,
             several={16: {"ROWS": 4}}),
-    Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096}, {16: HOST},
+    product("u8i8_amx", "gemm_amx", 1024, 1024, 1024, targets=TILES, DTYPE="u8", KC=1024,
+            NC=1024, several={2: {"NC": 512}, 16: {"NC": 256, "ROWS": 4}}),
+    product("u8i8_amx", "gemm_amx", 2048, 2048, 2048, targets=TILES, DTYPE="u8", KC=2048,
+            NC=512, several={16: {"ROWS": 4}}),
+    Case("gemv_bf16_4096x4096", "gemv", 2.0 * 2**24, {"N": 4096, "K": 4096},
          rivals=("numpy", "torch")),
     Case("bmm_gelu_8x448x512x512", "bmm_gelu", 2.0 * 8 * 448 * 2**18,
          {"B": 8, "M": 448, "N": 512, "K": 512, "BLOCK": 256}),
     Case("conv3x3_56x56x64x64", "conv3x3", 2.0 * 56 * 56 * 64 * 64 * 9,
          {"H": 56, "W": 56, "C": 64, "F": 64}),
 )  # fmt: skip
-
-
-def runs_here(case: Case) -> bool:
-    """The machine has the case's instructions."""
-    from tilefoundry.build.machine import missing
-    from tilefoundry.lang.load import load_source
-
-    source = load_source(str(PROGRAMS / f"{case.program}.py"), None, case.sized(1))
-    return not missing(source.module.target.load().capabilities)
 
 
 # One contender, in its process
@@ -310,7 +314,8 @@ def measure(case: Case, threads: int, sets: int, cycles: int) -> dict[str, Any]:
         words, *more = turns(case, contenders, threads, cycles)
         taken += more
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    row: dict[str, Any] = {"case": case.name, "threads": threads, "date": now}
+    row: dict[str, Any] = {"case": case.name, "threads": threads, "target": case.target}
+    row["date"] = now
     row |= {"blas": words["numpy"]} if "numpy" in words else {}
     torch = next((c for c in case.rivals if c.startswith("torch")), None)
     row |= {"kernel": chosen(case, torch, threads)} if torch else {}
@@ -378,7 +383,7 @@ def main() -> None:
         serve(name, by, int(threads))
         return
     wanted = given.cases.split(",") if given.cases else [c.name for c in CASES]
-    cases = [c for c in CASES if c.name in wanted and runs_here(c)]
+    cases = [c for c in CASES if c.name in wanted and c.target]
     path, said, rows = record(given.write, given.add) if given.write else (None, {}, [])
     there = {(row["case"], row["threads"]) for row in rows}
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):

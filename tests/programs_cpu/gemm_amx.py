@@ -5,6 +5,7 @@ a block of B in their second cache, and load tiles between products, as the stat
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
+CPU = "intel.xeon_amx"
 DTYPE = "bf16"
 M, N, K = 64, 128, 128
 KC, NC, WIDE = 64, 64, 32
@@ -23,7 +24,7 @@ TILE = Layout(((16, E), 16), ((16 * E, 1), E))
 
 @module(
     entry="run",
-    target=X86Target("intel.xeon_amx"),
+    target=X86Target(CPU),
     topologies=(Topology("core", CORES), Topology("lane", 16)),
 )
 class GemmAmx:

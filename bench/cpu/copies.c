@@ -1,8 +1,9 @@
 /* What memory gives: copies and reads of `bytes` bytes, shared among `threads` threads.
  *
  * copy_library: memcpy; copy_vectors: whole vectors, stored as programs do; copy_stream: vectors
- * stored past the caches, PAGES pages side by side. read_vectors: one stream for each thread;
- * read_pages: PAGES pages side by side. `bytes` is a multiple of 64 KiB times the threads.
+ * stored past the caches in order; copy_pages: so, PAGES pages side by side. read_stream and
+ * read_pages: the same for reads. Which of them is the fastest depends on how a processor's
+ * prefetchers follow addresses. `bytes` is a multiple of 64 KiB times the threads.
  */
 #include <omp.h>
 #include <stddef.h>
@@ -43,31 +44,51 @@ void copy_vectors(char *to, const char *x, size_t bytes, int threads) {
     }
 }
 
+/* A compiler may not take what follows before what is above: prefetchers see this order. */
+#define ORDER __asm__ volatile("" : : : "memory")
+
+static inline __attribute__((always_inline)) void streamed(
+    char *to, const char *x, size_t part, size_t pages, size_t lines
+) {
+    for (size_t b = 0; b < part; b += pages * PAGE)
+        for (size_t i = b; i < b + PAGE; i += lines * WIDTH)
+            for (size_t p = 0; p < pages; p++) {
+                for (size_t j = 0; j < lines; j++)
+                    STREAM((vec *)(to + i + p * PAGE) + j, ((const vec *)(x + i + p * PAGE))[j]);
+                ORDER;
+            }
+#if defined(__AVX__)
+    _mm_sfence();
+#endif
+}
+
 void copy_stream(char *to, const char *x, size_t bytes, int threads) {
     SHARED(threads) {
         MINE;
-        for (size_t b = from; b < from + part; b += PAGES * PAGE)
-            for (size_t i = b; i < b + PAGE; i += WIDTH)
-                for (int p = 0; p < PAGES; p++)
-                    STREAM((vec *)(to + i + p * PAGE), *(const vec *)(x + i + p * PAGE));
-#if defined(__AVX__)
-        _mm_sfence();
-#endif
+        streamed(to + from, x + from, part, 1, 4);
     }
 }
 
-static void taken(const char *x, size_t part, size_t pages) {
-    vec a[8];
-    memset(a, 0, sizeof a);
-    for (size_t b = 0; b < part; b += pages * PAGE)
-        for (size_t i = b; i < b + PAGE; i += 8 / pages * WIDTH)
-            for (size_t j = 0; j < 8; j++)
-                a[j] |= *(const vec *)(x + i + j % (8 / pages) * WIDTH + j / (8 / pages) * PAGE);
-    for (int j = 1; j < 8; j++) a[0] |= a[j];
-    __asm__ volatile("" : : "m"(a[0]));
+void copy_pages(char *to, const char *x, size_t bytes, int threads) {
+    SHARED(threads) {
+        MINE;
+        streamed(to + from, x + from, part, PAGES, 64 / WIDTH);
+    }
 }
 
-void read_vectors(char *to, const char *x, size_t bytes, int threads) {
+static inline __attribute__((always_inline)) void taken(const char *x, size_t part, size_t pages) {
+    vec a[4] = {{0}, {0}, {0}, {0}};
+    for (size_t b = 0; b < part; b += pages * PAGE)
+        for (size_t i = b; i < b + PAGE; i += 4 / pages * WIDTH) {
+            for (size_t j = 0; j < 4; j++)
+                a[j] |= *(const vec *)(x + i + j % (4 / pages) * WIDTH + j / (4 / pages) * PAGE);
+            ORDER;
+        }
+    vec all = a[0] | a[1] | a[2] | a[3];
+    __asm__ volatile("" : : "m"(all));
+}
+
+void read_stream(char *to, const char *x, size_t bytes, int threads) {
     (void)to;
     SHARED(threads) {
         MINE;

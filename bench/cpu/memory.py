@@ -9,22 +9,30 @@
 Every process measures one case with one count of threads: tensors that move twice as many bytes
 as the last cache holds, each beginning with a page, 2 warm-up rounds, then rounds for SECONDS in
 which each contender runs once, in a random order. A time is the median of its process; a row
-holds the median over PROCESSES processes and their spread. ``limit`` is the most that memory
-gave in the same rounds (copies.c): for programs that write, the fastest copy of as many bytes
-(the library's memcpy, by vectors, by vectors stored past the caches; torch's and numpy's too);
-for those that only read, the fastest read of as many, since a core reads less than it copies:
-its outstanding reads are bounded, its stores past the caches are not. ``of_limit`` is the share
-of it that ours reaches. torch runs eagerly and compiled (torch.compile), its allocator is kept
-from returning memory to the system. Run it on a quiet machine.
+holds the median over PROCESSES processes and their spread. Copies and reads are of the very
+tensors of the program, in the same rounds. ``copy`` is the fastest copy of a library: memcpy,
+torch's, numpy's. ``limit`` is the most that memory gave to anything that only moves bytes
+(copies.c, too): by vectors, by vectors stored past the caches, in order or some pages side by
+side; for programs that write next to nothing, the fastest read, since a core reads less than it
+copies: its outstanding reads are bounded, its stores past the caches are not. ``of_copy`` and
+``of_limit`` are the shares of them that ours reaches. torch runs eagerly and compiled
+(torch.compile), its allocator is kept from returning memory to the system. Constants of programs
+and lengths of rows are those of TUNED for the machine, or what the programs say and rows of COLS.
+Run it on a quiet machine.
 
-Why rows stay below the limit, by kernels in C with intrinsics that read and write as the programs
-do (Xeon with 2 MiB of second cache, 48 KiB of first; shares of copy_stream, 1 and 2 threads
+Why rows stay below the limit, on a Xeon with 2 MiB of second cache, 48 KiB of first, by kernels in
+C with intrinsics that read and write as the programs do (shares of copy_pages, 1 and 2 threads
 within 0.03 of one another): a copy that also loads one, two, three lines of the second cache for
 each it copies has 0.94, 0.87, 0.81; stores one to the first cache, 0.94; has 8, 24 more
 instructions that do nothing, 0.97, 0.89. LayerNorm reads a row of 16 KiB twice and two more for
 four of them: 2.5 lines for one. Softmax has 20 vector instructions a line: 0.87 to 0.93 by hand
 as well, whether powers are kept, or taken against the maximum so far of each lane and
 block (one reading). GEMV by hand has 0.90 of the fastest read with, 1.01 without widening bf16.
+On a Zen 4 (1 MiB, 32 KiB; 512 bits in two halves) copies in order beat pages side by side, and what
+was read is gone from the first cache when more than half of that was read or written meanwhile:
+norms go row by row, over rows of 2 KiB. Softmax takes 3.1 to 3.4 ns a line with all of it in the
+caches, memory 3.3 to 3.7 to copy one, and they overlap where a chunk's stores past the caches come
+last: stored first, the loads behind them at the same place of a page wait, and it takes 4.5 to 7.
 """
 
 from __future__ import annotations
@@ -47,6 +55,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from machine import fitting
+
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = REPOSITORY / "tests" / "programs_cpu"
 COPIES = Path(__file__).parent / "copies.c"
@@ -54,8 +64,24 @@ SECONDS, ROUNDS, WARM, PROCESSES = 3.0, 5, 2, 3
 """Seconds of rounds, but ROUNDS at least."""
 PAUSE = 0.01
 """Seconds before each call: idle threads of another library's pool spin no longer."""
-COLS, UNIT, PAGE = 4096, 1 << 20, 4096
-APART = ("speeds", "date", "processes")
+UNIT, PAGE = 1 << 20, 4096
+COLS = 4096
+TUNED: dict[str, dict[str, dict[str, Any]]] = {
+    "intel.xeon_amx": {"softmax_f32": {"VECS": 1}},
+    "amd.epyc_zen4": {
+        "rmsnorm_f32": {"program": "rmsnorm_rows", "COLS": 512, "VECS": 4},
+        "rmsnorm_bf16": {"program": "rmsnorm_rows", "COLS": 512, "VECS": 4},
+        "layernorm_f32": {"program": "layernorm_rows", "COLS": 512, "VECS": 1},
+        "layernorm_bf16": {"program": "layernorm_rows", "COLS": 512, "VECS": 2},
+        "softmax_f32": {"STREAMS": 1, "VECS": 1},
+        "softmax_bf16": {"STREAMS": 1, "VECS": 2},
+        "total_f32": {"STREAMS": 1, "VECS": 1},
+        "gemv_bf16": {"R": 2},
+    },
+}
+"""Constants by target and case; ``program`` is another file of the same function."""
+LIBRARIES = ("copy_library", "copy_torch", "copy_numpy")
+APART = ("speeds", "constants", "date", "processes")
 LEAST = 1 << 29
 """Bytes moved where the last cache is small."""
 
@@ -79,15 +105,15 @@ class Case:
         """It writes next to nothing."""
         return self.program in ("total", "gemv")
 
-    def sized(self, bytes: int) -> dict[str, Any]:
-        """Constants by which it moves at least ``bytes``."""
+    def sized(self, bytes: int, cols: int) -> dict[str, Any]:
+        """Constants by which it moves at least ``bytes``, in rows of ``cols``."""
         width = 4 if self.dtype == "f32" else 2
         count = -(-bytes // (self.tensors * width * UNIT)) * UNIT
         size: dict[str, Any] = {"N": count}
         if self.program in ("rmsnorm", "layernorm", "softmax"):
-            size = {"ROWS": count // COLS, "COLS": COLS}
+            size = {"ROWS": count // cols, "COLS": cols}
         elif self.program == "gemv":
-            size = {"N": count // COLS, "K": COLS}
+            size = {"N": count // cols, "K": cols}
         if self.program != "gemv":
             size["DTYPE"] = self.dtype
         return size
@@ -96,8 +122,8 @@ class Case:
 CASES = (
     Case("chain", "f32", 2),
     Case("chain", "f16", 2),
-    Case("rmsnorm", "f32", 4),
-    Case("rmsnorm", "bf16", 4),
+    Case("rmsnorm", "f32", 4, 2),
+    Case("rmsnorm", "bf16", 4, 2),
     Case("layernorm", "f32", 2, 2),
     Case("layernorm", "bf16", 2, 2),
     Case("softmax", "f32", 2, 2),
@@ -108,17 +134,32 @@ CASES = (
 )
 
 
-def target() -> tuple[str, int]:
-    """The widest vectors that this machine has: target and f32 lanes."""
-    from tilefoundry.build.machine import missing
-    from tilefoundry.targets import load_target
+LANES = {
+    "intel.xeon_amx": 16,
+    "amd.epyc_avx512": 16,
+    "amd.epyc_zen4": 16,
+    "x86_64.generic": 8,
+}
+"""f32 lanes of the widest vectors by target, the best first."""
 
-    for name, lanes in (
-        ("intel.xeon_amx", 16), ("amd.epyc_avx512", 16), ("x86_64.generic", 8),
-    ):  # fmt: skip
-        if not missing(load_target(name).capabilities):
-            return name, lanes
-    sys.exit("this machine has neither AVX-512 nor AVX2")
+
+def constants(case: Case, threads: int, given: argparse.Namespace) -> dict[str, Any]:
+    """What the program is compiled with on this machine, and of which file it is."""
+    where = fitting(LANES)
+    if where is None:
+        sys.exit("this machine has neither AVX-512 nor AVX2")
+    tuned = dict(TUNED.get(where, {}).get(case.name, {}))
+    lanes = LANES[where]
+    sized = case.sized(max(LEAST, 2 * last_cache()), given.cols or tuned.pop("COLS", COLS))
+    fixed = {"CORES": threads, "LANES": lanes}
+    if case.program == "gemv":
+        fixed |= {"CPU": where, "R": lanes // 2}
+    else:
+        fixed |= {"TARGET": where, "VECS": case.vecs * lanes // 16}
+    for word in given.const:
+        name, value = word.split("=")
+        tuned[name] = int(value)
+    return {"program": case.program, **sized, **fixed, **tuned}
 
 
 def last_cache() -> int:
@@ -133,8 +174,7 @@ def by_torch(case: Case, t: dict[str, Any]) -> Callable[[], Any]:
     import torch
     from torch.nn.functional import gelu, layer_norm, rms_norm, silu
 
-    if case.program == "gemv":
-        x = t["x"].to(torch.bfloat16)
+    narrow: Any = t["x"].to(torch.bfloat16) if case.program == "gemv" else None
 
     def eager() -> Any:
         match case.program:
@@ -142,15 +182,15 @@ def by_torch(case: Case, t: dict[str, Any]) -> Callable[[], Any]:
                 return (t["x"] * t["x"] + t["x"]) * t["x"]
             case "rmsnorm":
                 added = t["h"] + t["mix"]
-                return added, rms_norm(added, (COLS,), t["gamma"], 1e-5)
+                return added, rms_norm(added, t["gamma"].shape, t["gamma"], 1e-5)
             case "layernorm":
-                return layer_norm(t["x"], (COLS,), t["weight"], t["bias"], 1e-5)
+                return layer_norm(t["x"], t["weight"].shape, t["weight"], t["bias"], 1e-5)
             case "softmax":
                 return torch.softmax(t["x"], -1)
             case "total":
                 return t["x"].sum()
             case "gemv":
-                return torch.mv(t["w"], x)
+                return torch.mv(t["w"], narrow)
         a, b = t["x"], t["y"]
         more = a > b
         return silu(a) * gelu(b), torch.where(more, a.clamp(-0.5, 0.75), torch.tanh(b)), more
@@ -198,10 +238,9 @@ def paged(dtype: Any, shape: tuple[int, ...]) -> Any:
     return room[start : start + bytes].view(dtype).view(shape)
 
 
-def memory(bytes: int, threads: int, reads: bool) -> dict[str, Callable[[], Any]]:
-    """Reads of ``bytes``, or copies that read and write as many in all."""
+def memory(takes: list[Any], gives: list[Any], threads: int) -> dict[str, Callable[[], Any]]:
+    """Copies of the tensors ``takes`` to ``gives``, or reads of them where nothing is given."""
     import numpy as np
-    import torch
 
     from tilefoundry.build.compiler import compiler
 
@@ -210,28 +249,26 @@ def memory(bytes: int, threads: int, reads: bool) -> dict[str, Callable[[], Any]
         line = [compiler()[0], "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
         subprocess.run([*line, "-o", made, str(COPIES)], check=True)
         library = ctypes.CDLL(made)
-    grain = (1 << 16) * threads
-    each = -(-bytes // (1 if reads else 2) // grain) * grain
-    held = [paged(torch.uint8, (each,)) for _ in range(1 if reads else 2)]
-    at = [x.fill_(1).data_ptr() for x in held]
+    pairs = list(zip(gives or takes, takes, strict=True))
 
     def call(name: str) -> Callable[[], Any]:
         function = getattr(library, name)
         function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t, ctypes.c_int]
         function.restype = None
-        return lambda: held and function(at[-1], at[0], each, threads)
+        given = [(y.data_ptr(), x.data_ptr(), x.nbytes, threads) for y, x in pairs]
+        return lambda: [function(*each) for each in given]
 
-    if reads:
-        return {n: call(n) for n in ("read_vectors", "read_pages")}
-    source, place = (x.view(torch.float32) for x in held)
+    if not gives:
+        return {n: call(n) for n in ("read_stream", "read_pages")}
+    arrays = [(y.view(-1).numpy(), x.view(-1).numpy()) for y, x in pairs if y.dtype.itemsize > 2]
     return {
-        **{n: call(n) for n in ("copy_library", "copy_vectors", "copy_stream")},
-        "copy_torch": lambda: place.copy_(source),
-        "copy_numpy": lambda: np.copyto(place.numpy(), source.numpy()),
+        **{n: call(n) for n in ("copy_library", "copy_vectors", "copy_stream", "copy_pages")},
+        "copy_torch": lambda: [y.copy_(x) for y, x in pairs],
+        **({"copy_numpy": lambda: [np.copyto(y, x) for y, x in arrays]} if arrays else {}),
     }
 
 
-def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, Any]:
+def one(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
     """Measures one case in this process."""
     import torch
 
@@ -242,14 +279,9 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
 
     torch.set_num_threads(threads)
     case = next(c for c in CASES if c.name == name)
-    where, lanes = target()
-    consts = {**case.sized(max(LEAST, 2 * last_cache())), "CORES": threads}
-    if case.program == "gemv":
-        consts |= {"CPU": where, "LANES": lanes, "R": lanes // 2}
-    else:
-        consts |= {"TARGET": where, "LANES": lanes,
-                   "VECS": case.vecs * lanes // 16}  # fmt: skip
-    built = build(load_source(str(PROGRAMS / f"{case.program}.py"), None, consts))
+    consts = constants(case, threads, given)
+    program = consts.pop("program")
+    built = build(load_source(str(PROGRAMS / f"{program}.py"), None, consts))
     takes = [a for a in built.source.arguments if a.role != "out"]
     gives = [a for a in built.source.arguments if a.role == "out"]
     tensors = {a.name: paged(torch_dtype(a.dtype), a.shape) for a in takes}
@@ -258,17 +290,19 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
     outs = [paged(torch_dtype(a.dtype), a.shape) for a in gives]
     kernel = Compiled(built, threads)
     kernel.weights = {a.name: tensors[a.name] for a in takes if a.role == "weight"}
-    given = [tensors[a.name] for a in takes if a.role == "in"]
+    inputs = [tensors[a.name] for a in takes if a.role == "in"]
     moved = sum(a.bytes for a in built.source.arguments)
     eager = by_torch(case, tensors)
+    large = [x for x in tensors.values() if x.nbytes > LEAST // 16]
+    places = [] if case.reads else [next(y for y in outs if y.nbytes == x.nbytes) for x in large]
     contenders: dict[str, Callable[[], Any]] = {
-        "ours": lambda: kernel.into(outs, *given),
-        **memory(moved, threads, case.reads),
+        "ours": lambda: kernel.into(outs, *inputs),
+        **memory(large, places, threads),
         "torch": eager,
     }
     if (found := by_numpy(case, tensors)) is not None and threads == 1:
         contenders["numpy"] = found
-    if compiles:
+    if not given.eager:
         try:
             compiled = torch.compile(eager)
             compiled()
@@ -278,7 +312,7 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
     times: dict[str, list[float]] = {c: [] for c in contenders}
     order = list(contenders)
     turn, start, stream = 0, time.perf_counter(), Random(1)
-    while turn < WARM + ROUNDS or time.perf_counter() - start < seconds:
+    while turn < WARM + ROUNDS or time.perf_counter() - start < given.seconds:
         for c in stream.sample(order, len(order)):
             time.sleep(PAUSE)
             begin = time.perf_counter()
@@ -287,28 +321,33 @@ def one(name: str, threads: int, seconds: float, compiles: bool) -> dict[str, An
             if turn >= WARM:
                 times[c].append(took)
         turn += 1
-    return {"bytes": moved, "target": where, "seconds": {c: median(t) for c, t in times.items()}}
+    seconds = {c: median(t) for c, t in times.items()}
+    return {"bytes": moved, "constants": {"program": program, **consts}, "seconds": seconds}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: GB/s of ours, of memory and of the fastest rival, and their quotients."""
+    """One case: GB/s of ours, of memory and of the fastest rival, and their quotients; no library
+    only reads."""
 
     case: str
     threads: int
     target: str
     megabytes: float
     ours: float
+    copy: float | None
     limit: float
     limit_by: str
     best: float
     rival: str
+    of_copy: float | None
     of_limit: float
     over_best: float
     spread: float
+    constants: dict[str, Any]
     speeds: dict[str, float]
-    date: str = ""
-    processes: int = 0
+    date: str
+    processes: int
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in asdict(self).items() if k not in APART)
@@ -327,6 +366,8 @@ def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
     }
     found: list[dict[str, Any]] = []
     options = ["--seconds", str(given.seconds), *(["--eager"] if given.eager else [])]
+    options += ["--cols", str(given.cols)] if given.cols else []
+    options += [word for constant in given.const for word in ("--const", constant)]
     for _ in range(given.processes):
         done = subprocess.run(
             [sys.executable, __file__, "--one", name, str(threads), *options],
@@ -341,13 +382,28 @@ def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
         return max((c for c in middle if c.startswith(kinds)), key=lambda c: middle[c])
 
     limit, rival, ours = most("copy", "read"), most("torch", "numpy"), middle["ours"]
-    spread = (max(speeds["ours"]) - min(speeds["ours"])) / ours
+    copy = max((middle[c] for c in LIBRARIES if c in middle), default=None)
+    used = found[0]["constants"]
     return Row(
-        name, threads, found[0]["target"], round(moved / 1e6, 1), ours,
-        middle[limit], limit, middle[rival], rival, round(ours / middle[limit], 3),
-        round(ours / middle[rival], 3), round(spread, 3), middle,
-        datetime.now(UTC).isoformat(timespec="seconds"), given.processes,
-    )  # fmt: skip
+        case=name,
+        threads=threads,
+        target=used.get("TARGET") or used["CPU"],
+        megabytes=round(moved / 1e6, 1),
+        ours=ours,
+        copy=copy,
+        limit=middle[limit],
+        limit_by=limit,
+        best=middle[rival],
+        rival=rival,
+        of_copy=copy and round(ours / copy, 3),
+        of_limit=round(ours / middle[limit], 3),
+        over_best=round(ours / middle[rival], 3),
+        spread=round((max(speeds["ours"]) - min(speeds["ours"])) / ours, 3),
+        constants=used,
+        speeds=middle,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        processes=given.processes,
+    )
 
 
 def keep(rows: list[Row], merge: str) -> None:
@@ -374,6 +430,7 @@ def keep(rows: list[Row], merge: str) -> None:
         "last_cache": last_cache(),
         "units": {
             "ours": "GB/s",
+            "copy": "GB/s",
             "limit": "GB/s",
             "best": "GB/s",
             "speeds": "GB/s",
@@ -402,6 +459,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Memory-bound programs on the CPU.")
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
+    parser.add_argument("--cols", type=int, default=0, help="elements of a row")
+    parser.add_argument("--const", action="append", default=[], help="N=V, of the programs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="of each row")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of rounds in each")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
@@ -410,7 +469,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(one(given.one[0], int(given.one[1]), given.seconds, not given.eager)))
+        print(json.dumps(one(given.one[0], int(given.one[1]), given)))
         return
     rows: list[Row] = []
     for threads in dict.fromkeys(int(t) for t in given.threads.split(",")):

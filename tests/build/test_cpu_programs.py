@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from native import AVX512
 from programs.reference import inputs, misses
 from programs_cpu.expected import REFERENCES
 from tilefoundry.build import build
 from tilefoundry.build.call import Compiled
+from tilefoundry.build.machine import missing
 from tilefoundry.evaluate import evaluate
 from tilefoundry.judge.lowered import Interpreted
 from tilefoundry.lang.load import load_source
+from tilefoundry.targets import load_target
 
 PROGRAMS = Path(__file__).parents[1] / "programs_cpu"
 FAST = ("-O1",)
@@ -28,6 +31,10 @@ CASES = [
     ("softmax", {"ROWS": 1, "COLS": 5, "LANES": 4}),
     ("rmsnorm", {}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 3, "COLS": 1024, "CORES": 1, "VECS": 1}),
+    ("rmsnorm_rows", {}),
+    ("rmsnorm_rows", {"DTYPE": "f32", "ROWS": 3, "COLS": 512, "CORES": 1, "VECS": 4}),
+    ("layernorm_rows", {}),
+    ("layernorm_rows", {"DTYPE": "bf16", "ROWS": 4, "COLS": 16, "CORES": 1, "VECS": 2}),
     ("layernorm", {}),
     ("layernorm", {"DTYPE": "bf16", "ROWS": 2, "COLS": 17, "CORES": 1, "VECS": 1}),
     ("total", {}),
@@ -71,6 +78,30 @@ def test_a_program_is_right(name, consts):
         assert not misses(out, want)
 
 
+WIDE = [
+    ("chain", {"DTYPE": "f32", "N": 5003}),
+    ("softmax", {"DTYPE": "f32", "ROWS": 5, "COLS": 4096, "STREAMS": 1, "VECS": 1}),
+    ("rmsnorm", {"DTYPE": "f32", "ROWS": 5, "COLS": 300}),
+    ("rmsnorm_rows", {"DTYPE": "f32", "ROWS": 5, "COLS": 512, "VECS": 4}),
+    ("layernorm", {"ROWS": 5, "COLS": 300}),
+    ("layernorm_rows", {"ROWS": 5, "COLS": 512}),
+    ("total", {"N": 50003, "STREAMS": 1, "VECS": 1}),
+    ("activations", {"N": 99}),
+]
+"""As the benchmarks build them, with vectors of 512 bits."""
+
+
+@pytest.mark.parametrize(("name", "consts"), WIDE, ids=str)
+def test_a_program_is_right_on_the_widest_vectors(name, consts):
+    if missing(load_target(AVX512).capabilities):
+        pytest.skip("this machine has no AVX-512 that a target of ours fits")
+    consts = {"TARGET": AVX512, "LANES": 16, **consts}
+    given, outs = run(loaded(name, consts))
+    wanted = REFERENCES[name](given, constants(name, consts))
+    for out, want in zip(outs, wanted, strict=True):
+        assert not misses(out, want)
+
+
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 def test_threads_do_not_change_a_result(name):
     found = loaded(name, {})
@@ -84,7 +115,9 @@ SMALL = {
     "chain": {"N": 70},
     "softmax": {"ROWS": 3, "COLS": 20},
     "rmsnorm": {"ROWS": 3, "COLS": 20},
+    "rmsnorm_rows": {"ROWS": 3, "COLS": 20},
     "layernorm": {"ROWS": 3, "COLS": 20},
+    "layernorm_rows": {"ROWS": 3, "COLS": 20},
     "total": {"N": 70},
     "activations": {"N": 20},
 }

@@ -22,8 +22,10 @@ SMALL: Mapping[str, Mapping[str, object]] = {
     "gemm_int8": {"K": 16},
     "gemv": {"N": 12, "K": 64},
     "layernorm": {"ROWS": 3, "COLS": 20},
+    "layernorm_rows": {"ROWS": 3, "COLS": 20},
     "projection_amx": {"N": 192, "K": 16, "WORKERS": 3},
     "rmsnorm": {"ROWS": 3, "COLS": 20},
+    "rmsnorm_rows": {"ROWS": 3, "COLS": 20},
     "softmax": {"ROWS": 3, "COLS": 20},
     "total": {"N": 70},
 }

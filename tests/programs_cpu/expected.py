@@ -82,7 +82,9 @@ REFERENCES: dict[str, Reference] = {
     "chain": any_chain,
     "softmax": softmax,
     "layernorm": layernorm,
+    "layernorm_rows": layernorm,
     "rmsnorm": rmsnorm,
+    "rmsnorm_rows": rmsnorm,
     "total": total,
     "activations": activations,
 }

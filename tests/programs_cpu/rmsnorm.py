@@ -54,21 +54,21 @@ class RmsNorm:
                     squares = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
                     for c in tf.tile(WIDE, CHUNK):
                         gain = tf.reshard(gamma_wide[c], (VECS, LANES @ t.lane), "rmem")
-                        for r in tuple(range(R)):
-                            sum_ = tf.reshard(kept[cores.core, r:r + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                            normed = tf.cast(tf.cast(sum_, "f32") * scale[r:r + 1], DTYPE) * gain
-                            made = tf.schedule((normed, tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
-                            out = tf.insert_slice(out, made, (row + r, c.start))
-                            place = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
-                            a = tf.schedule((h_wide[row + r:row + r + 1, c], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                            place = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
-                            b = tf.schedule((mix_wide[row + r:row + r + 1, c], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                            added = a + b
-                            kept = tf.insert_slice(kept, tf.reshape(added, (1, 1, CHUNK)), (cores.core, r, c.start))
-                            sums = tf.schedule((added, tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
-                            residual = tf.insert_slice(residual, sums, (row + r, c.start))
-                            square = tf.reshape(tf.square(tf.cast(added, "f32")), (1, VECS, LANES))
-                            squares = tf.insert_slice(squares, squares[r:r + 1] + tf.reduce(square, (1,), kind="sum"), (r, 0))
+                        sum_ = tf.reshard(kept[cores.core, 0:R, c], (R, VECS, LANES @ t.lane), "rmem")
+                        normed = tf.cast(tf.cast(sum_, "f32") * scale, DTYPE) * gain
+                        place = tf.empty(Tensor[(R, CHUNK), DTYPE, (R, VECS, LANES @ t.lane), "rmem"])
+                        a = tf.schedule((h_wide[row:row + R, c], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
+                        place = tf.empty(Tensor[(R, CHUNK), DTYPE, (R, VECS, LANES @ t.lane), "rmem"])
+                        b = tf.schedule((mix_wide[row:row + R, c], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
+                        added = a + b
+                        kept = tf.insert_slice(kept, tf.reshape(added, (1, R, CHUNK)), (cores.core, 0, c.start))
+                        wide = tf.reshape(tf.cast(added, "f32"), (R, VECS, LANES))
+                        for k in tuple(range(VECS)):
+                            squares = tf.fma(wide[:, k], wide[:, k], squares)
+                        made = tf.schedule((normed, tf.empty(Tensor[(R, CHUNK), DTYPE])), op=store)
+                        out = tf.insert_slice(out, made, (row, c.start))
+                        sums = tf.schedule((added, tf.empty(Tensor[(R, CHUNK), DTYPE])), op=store)
+                        residual = tf.insert_slice(residual, sums, (row, c.start))
                     total = tf.reshard(tf.reduce(squares, (1,), True, "sum"), (R, 1))
                     scale = tf.rsqrt(total * (1.0 / COLS) + EPS)
         return residual[:ROWS, :COLS], out[GROUP:GROUP + ROWS, :COLS]

@@ -1,7 +1,8 @@
 """Softmax over rows of any length, each core a row at a time, three rows at once: while the
 result of one is stored, past the caches, the powers of the next are taken, and the row after
 that is read and its maximum found, so that memory is read and written all the time. What comes
-a step later is asked for from memory. Chunks of VECS vectors go through STREAMS parts of the row
+a step later is asked for from memory. What is stored past the caches is stored last: a load behind
+it at the same place of a page would wait for it. Chunks of VECS vectors go through STREAMS parts of the row
 side by side, so that each has a prefetcher of its own. Each core keeps the powers of a row in
 memory that no other reads, each in the place of the one that it follows; a row that was read is
 in a cache. Powers are those of 2: the differences are multiplied by log2(e). What is beyond a row
@@ -53,8 +54,6 @@ class Softmax:
                         for stream in range(STREAMS):
                             at = stream * PART + c.start
                             done = tf.reshard(powers[cores.core, stream:stream + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                            made = tf.schedule((tf.cast(done * scale, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
-                            out = tf.insert_slice(out, made, (row, at))
                             v = tf.reshard(padded[row:row + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
                             power = tf.exp2((tf.cast(v, "f32") - top) * LOG2E)
                             powers = tf.insert_slice(powers, tf.reshape(power, (1, 1, CHUNK)), (cores.core, stream, c.start))
@@ -63,6 +62,8 @@ class Softmax:
                             held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
                             w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=AHEAD)
                             most = tf.maximum(most, tf.cast(w, "f32"))
+                            made = tf.schedule((tf.cast(done * scale, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
+                            out = tf.insert_slice(out, made, (row, at))
                     scale = 1.0 / tf.reshard(tf.reduce(sums, (1,), True, "sum"), (1, 1))
                     top = tf.reshard(tf.reduce(most, (1,), True, "max"), (1, 1))
         return out[2 * CORES:2 * CORES + ROWS, :COLS]

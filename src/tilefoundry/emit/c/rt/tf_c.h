@@ -465,16 +465,21 @@ TF f32v tf_exp_f32(f32v x) {
     r = (f32v)_mm512_range_ps((__m512)r, _mm512_set1_ps(0.36f), 2);
     return tf_scale(tf_exp_core(r), n);
 }
-/* 2^f for the fraction 0 <= f < 1, fitted like e^r to 2.0e-9, times 2 to the power of the rest. */
+/* x = k/16 + f, k whole, 0 <= f < 1/16: 2^(k mod 16 / 16) by a table whose index are the low bits of
+ * k, 2^f by a cubic fitted to 4.5e-9 relative, then 2 to the power of the rest. The index of what is
+ * out of range has no meaning, but its factor is from 1 to 2: the power alone is then 0 or infinite. */
 TF f32v tf_exp2_f32(f32v x) {
-    f32v f = (f32v)_mm512_reduce_ps((__m512)x, 1);
-    f32v p = tf_fma_f32(f, tf_splat_f32(2.16129149e-4f), tf_splat_f32(1.24678458e-3f));
-    p = tf_fma_f32(p, f, tf_splat_f32(9.67545155e-3f));
-    p = tf_fma_f32(p, f, tf_splat_f32(5.54852821e-2f));
-    p = tf_fma_f32(p, f, tf_splat_f32(2.40229309e-1f));
-    p = tf_fma_f32(p, f, tf_splat_f32(6.93147063e-1f));
-    p = tf_fma_f32(p, f, tf_splat_f32(1.0f));
-    return (f32v)_mm512_scalef_ps((__m512)p, (__m512)x);
+    const __m512 powers = {
+        1.0f, 1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f,
+        1.29683955f, 1.35425555f, 1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f,
+        1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f
+    };
+    __m512 k = _mm512_add_round_ps((__m512)x, _mm512_set1_ps(0x1.8p19f), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    f32v t = (f32v)_mm512_permutexvar_ps((__m512i)k, powers);
+    f32v f = (f32v)_mm512_reduce_ps((__m512)x, 4 << 4 | 1);
+    f32v p = tf_fma_f32(f, tf_splat_f32(5.64146625e-2f), tf_splat_f32(2.40205107e-1f));
+    p = tf_fma_f32(p, f, tf_splat_f32(6.93147255e-1f));
+    return (f32v)_mm512_scalef_ps((__m512)tf_fma_f32(p, f * t, t), (__m512)x);
 }
 #else
 TF f32v tf_exp_f32(f32v x) {

@@ -1,9 +1,9 @@
 /* What memory gives: copies and reads of `bytes` bytes, shared among `threads` threads.
  *
  * copy_library: memcpy; copy_vectors: whole vectors, stored as programs do; copy_stream: vectors
- * stored past the caches in order; copy_pages: so, PAGES pages side by side. read_stream and
- * read_pages: the same for reads. Which of them is the fastest depends on how a processor's
- * prefetchers follow addresses. `bytes` is a multiple of 64 KiB times the threads.
+ * stored past the caches in order; copy_pages: the same with PAGES pages side by side. read_stream
+ * and read_pages: reads in these orders. Which of them is the fastest depends on how a processor's
+ * prefetchers follow addresses. `bytes` is a multiple of GRAIN.
  */
 #include <omp.h>
 #include <stddef.h>
@@ -27,7 +27,12 @@
 typedef long long vec __attribute__((vector_size(WIDTH)));
 
 #define SHARED(threads) _Pragma("omp parallel num_threads(threads)")
-#define MINE size_t part = bytes / omp_get_num_threads(), from = part * omp_get_thread_num()
+#define GRAIN 65536
+#define LESS(a, b) ((a) < (b) ? (a) : (b))
+/* This thread's bytes: whole grains, of which the last threads may have fewer. */
+#define MINE \
+    size_t each = (bytes / GRAIN + omp_get_num_threads() - 1) / omp_get_num_threads() * GRAIN; \
+    size_t from = LESS(each * omp_get_thread_num(), bytes), part = LESS(each, bytes - from)
 
 void copy_library(char *to, const char *x, size_t bytes, int threads) {
     SHARED(threads) {
@@ -48,12 +53,12 @@ void copy_vectors(char *to, const char *x, size_t bytes, int threads) {
 #define ORDER __asm__ volatile("" : : : "memory")
 
 static inline __attribute__((always_inline)) void streamed(
-    char *to, const char *x, size_t part, size_t pages, size_t lines
+    char *to, const char *x, size_t part, size_t pages, size_t vectors
 ) {
     for (size_t b = 0; b < part; b += pages * PAGE)
-        for (size_t i = b; i < b + PAGE; i += lines * WIDTH)
+        for (size_t i = b; i < b + PAGE; i += vectors * WIDTH)
             for (size_t p = 0; p < pages; p++) {
-                for (size_t j = 0; j < lines; j++)
+                for (size_t j = 0; j < vectors; j++)
                     STREAM((vec *)(to + i + p * PAGE) + j, ((const vec *)(x + i + p * PAGE))[j]);
                 ORDER;
             }
@@ -77,14 +82,15 @@ void copy_pages(char *to, const char *x, size_t bytes, int threads) {
 }
 
 static inline __attribute__((always_inline)) void taken(const char *x, size_t part, size_t pages) {
-    vec a[4] = {{0}, {0}, {0}, {0}};
+    vec a[PAGES] = {{0}};
     for (size_t b = 0; b < part; b += pages * PAGE)
-        for (size_t i = b; i < b + PAGE; i += 4 / pages * WIDTH) {
-            for (size_t j = 0; j < 4; j++)
-                a[j] |= *(const vec *)(x + i + j % (4 / pages) * WIDTH + j / (4 / pages) * PAGE);
+        for (size_t i = b; i < b + PAGE; i += PAGES / pages * WIDTH) {
+            for (size_t j = 0; j < PAGES; j++)
+                a[j] |= *(const vec *)(x + i + j % (PAGES / pages) * WIDTH + j / (PAGES / pages) * PAGE);
             ORDER;
         }
-    vec all = a[0] | a[1] | a[2] | a[3];
+    vec all = a[0];
+    for (int j = 1; j < PAGES; j++) all |= a[j];
     __asm__ volatile("" : : "m"(all));
 }
 

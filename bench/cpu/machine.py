@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def fitting(names: Iterable[str]) -> str | None:
-    """The first of these targets whose capabilities are all here; None where none is."""
+def fitting(names: Iterable[str], threads: int) -> str | None:
+    """The first of these targets whose capabilities are all here and which has as many cores, as
+    far as its document says; None where none is."""
     from tilefoundry.build.machine import missing
     from tilefoundry.targets import load_target
 
-    return next((n for n in names if not missing(load_target(n).capabilities)), None)
+    for name in names:
+        target = load_target(name)
+        cores = target.max_units("core")
+        known = cores.value if cores else None
+        if not missing(target.capabilities) and (known is None or threads <= known):
+            return name
+    return None

@@ -3,6 +3,7 @@
     python bench/cpu/memory.py                   one line of key=value per case and thread count
     python bench/cpu/memory.py --threads 1,2     (default: 1 and all cores)
     python bench/cpu/memory.py --write           also keeps the rows under bench/results/
+    python bench/cpu/memory.py --const R=4       programs with other constants than TUNED's
     python bench/cpu/memory.py --write --merge FILE   with the other rows of a result of this
                                                  commit and machine, each with its own date
 
@@ -16,9 +17,9 @@ torch's, numpy's. ``limit`` is the most that memory gave to anything that only m
 side; for programs that write next to nothing, the fastest read, since a core reads less than it
 copies: its outstanding reads are bounded, its stores past the caches are not. ``of_copy`` and
 ``of_limit`` are the shares of them that ours reaches. torch runs eagerly and compiled
-(torch.compile), its allocator is kept from returning memory to the system. Constants of programs
-and lengths of rows are those of TUNED for the machine, or what the programs say and rows of COLS.
-Run it on a quiet machine.
+(torch.compile), its allocator is kept from returning memory to the system. A program is compiled
+with the constants of its case, or those of TUNED for the machine. Rows have 4096 elements, or as
+many as the case's name says. Run it on a quiet machine.
 
 Why rows stay below the limit, on a Xeon with 2 MiB of second cache, 48 KiB of first, by kernels in
 C with intrinsics that read and write as the programs do (shares of copy_pages, 1 and 2 threads
@@ -29,10 +30,11 @@ four of them: 2.5 lines for one. Softmax has 20 vector instructions a line: 0.87
 as well, whether powers are kept, or taken against the maximum so far of each lane and
 block (one reading). GEMV by hand has 0.90 of the fastest read with, 1.01 without widening bf16.
 On a Zen 4 (1 MiB, 32 KiB; 512 bits in two halves) copies in order beat pages side by side, and what
-was read is gone from the first cache when more than half of that was read or written meanwhile:
-norms go row by row, over rows of 2 KiB. Softmax takes 3.1 to 3.4 ns a line with all of it in the
+is read twice with more than 16 KiB of other reads and writes between comes from the second cache:
+norms of short rows go row by row. Softmax takes 3.1 to 3.4 ns a line with all of it in the
 caches, memory 3.3 to 3.7 to copy one, and they overlap where a chunk's stores past the caches come
 last: stored first, the loads behind them at the same place of a page wait, and it takes 4.5 to 7.
+LayerNorm of 4096 with its stores last is no faster, on either.
 """
 
 from __future__ import annotations
@@ -69,10 +71,10 @@ COLS = 4096
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "intel.xeon_amx": {"softmax_f32": {"VECS": 1}},
     "amd.epyc_zen4": {
-        "rmsnorm_f32": {"program": "rmsnorm_rows", "COLS": 512, "VECS": 4},
-        "rmsnorm_bf16": {"program": "rmsnorm_rows", "COLS": 512, "VECS": 4},
-        "layernorm_f32": {"program": "layernorm_rows", "COLS": 512, "VECS": 1},
-        "layernorm_bf16": {"program": "layernorm_rows", "COLS": 512, "VECS": 2},
+        "rmsnorm_f32": {"R": 4, "VECS": 1},
+        "rmsnorm_f32_512": {"program": "rmsnorm_rows", "VECS": 4},
+        "layernorm_f32": {"R": 2, "VECS": 4},
+        "layernorm_f32_512": {"program": "layernorm_rows", "VECS": 1},
         "softmax_f32": {"STREAMS": 1, "VECS": 1},
         "softmax_bf16": {"STREAMS": 1, "VECS": 2},
         "total_f32": {"STREAMS": 1, "VECS": 1},
@@ -82,38 +84,43 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
 """Constants by target and case; ``program`` is another file of the same function."""
 LIBRARIES = ("copy_library", "copy_torch", "copy_numpy")
 APART = ("speeds", "constants", "date", "processes")
-LEAST = 1 << 29
-"""Bytes moved where the last cache is small."""
+LEAST, LARGE = 1 << 29, 1 << 25
+"""Bytes moved where the last cache is small; of a tensor that crosses memory, as weights do not."""
+GRAIN = 1 << 16
+"""Bytes that copies.c shares out."""
+SIZES = ("N", "K", "ROWS", "COLS", "DTYPE", "CORES", "LANES")
 
 
 @dataclass(frozen=True)
 class Case:
     """A program and its constants; ``tensors`` of its main operand's size cross memory. ``vecs``
-    is for vectors of 16 lanes: where they have 8, registers are half as many, too."""
+    is for vectors of 16 lanes: where they have 8, registers are half as many, too. Rows have
+    ``cols`` elements."""
 
     program: str
     dtype: str
     tensors: int
     vecs: int = 4
+    cols: int = COLS
 
     @property
     def name(self) -> str:
-        return f"{self.program}_{self.dtype}"
+        return f"{self.program}_{self.dtype}" + (f"_{self.cols}" if self.cols != COLS else "")
 
     @property
     def reads(self) -> bool:
         """It writes next to nothing."""
         return self.program in ("total", "gemv")
 
-    def sized(self, bytes: int, cols: int) -> dict[str, Any]:
-        """Constants by which it moves at least ``bytes``, in rows of ``cols``."""
+    def sized(self, bytes: int) -> dict[str, Any]:
+        """Constants by which it moves at least ``bytes``."""
         width = 4 if self.dtype == "f32" else 2
         count = -(-bytes // (self.tensors * width * UNIT)) * UNIT
         size: dict[str, Any] = {"N": count}
         if self.program in ("rmsnorm", "layernorm", "softmax"):
-            size = {"ROWS": count // cols, "COLS": cols}
+            size = {"ROWS": count // self.cols, "COLS": self.cols}
         elif self.program == "gemv":
-            size = {"N": count // cols, "K": cols}
+            size = {"N": count // self.cols, "K": self.cols}
         if self.program != "gemv":
             size["DTYPE"] = self.dtype
         return size
@@ -123,8 +130,10 @@ CASES = (
     Case("chain", "f32", 2),
     Case("chain", "f16", 2),
     Case("rmsnorm", "f32", 4, 2),
+    Case("rmsnorm", "f32", 4, 2, 512),
     Case("rmsnorm", "bf16", 4, 2),
     Case("layernorm", "f32", 2, 2),
+    Case("layernorm", "f32", 2, 2, 512),
     Case("layernorm", "bf16", 2, 2),
     Case("softmax", "f32", 2, 2),
     Case("softmax", "bf16", 2, 2),
@@ -145,12 +154,12 @@ LANES = {
 
 def constants(case: Case, threads: int, given: argparse.Namespace) -> dict[str, Any]:
     """What the program is compiled with on this machine, and of which file it is."""
-    where = fitting(LANES)
+    where = fitting(LANES, threads)
     if where is None:
-        sys.exit("this machine has neither AVX-512 nor AVX2")
+        sys.exit("no target of ours with AVX2 or AVX-512 fits this machine and as many threads")
     tuned = dict(TUNED.get(where, {}).get(case.name, {}))
     lanes = LANES[where]
-    sized = case.sized(max(LEAST, 2 * last_cache()), given.cols or tuned.pop("COLS", COLS))
+    sized = case.sized(max(LEAST, 2 * last_cache()))
     fixed = {"CORES": threads, "LANES": lanes}
     if case.program == "gemv":
         fixed |= {"CPU": where, "R": lanes // 2}
@@ -158,6 +167,8 @@ def constants(case: Case, threads: int, given: argparse.Namespace) -> dict[str, 
         fixed |= {"TARGET": where, "VECS": case.vecs * lanes // 16}
     for word in given.const:
         name, value = word.split("=")
+        if name in SIZES:
+            sys.exit(f"{name} is of the case, not of its tuning")
         tuned[name] = int(value)
     return {"program": case.program, **sized, **fixed, **tuned}
 
@@ -238,9 +249,10 @@ def paged(dtype: Any, shape: tuple[int, ...]) -> Any:
     return room[start : start + bytes].view(dtype).view(shape)
 
 
-def memory(takes: list[Any], gives: list[Any], threads: int) -> dict[str, Callable[[], Any]]:
-    """Copies of the tensors ``takes`` to ``gives``, or reads of them where nothing is given."""
+def memory(pairs: list[tuple[Any, Any]], reads: bool, threads: int) -> dict[str, Callable[[], Any]]:
+    """Copies of each second tensor to the first, or reads of it."""
     import numpy as np
+    import torch
 
     from tilefoundry.build.compiler import compiler
 
@@ -249,7 +261,6 @@ def memory(takes: list[Any], gives: list[Any], threads: int) -> dict[str, Callab
         line = [compiler()[0], "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
         subprocess.run([*line, "-o", made, str(COPIES)], check=True)
         library = ctypes.CDLL(made)
-    pairs = list(zip(gives or takes, takes, strict=True))
 
     def call(name: str) -> Callable[[], Any]:
         function = getattr(library, name)
@@ -258,14 +269,27 @@ def memory(takes: list[Any], gives: list[Any], threads: int) -> dict[str, Callab
         given = [(y.data_ptr(), x.data_ptr(), x.nbytes, threads) for y, x in pairs]
         return lambda: [function(*each) for each in given]
 
-    if not gives:
+    if reads:
         return {n: call(n) for n in ("read_stream", "read_pages")}
-    arrays = [(y.view(-1).numpy(), x.view(-1).numpy()) for y, x in pairs if y.dtype.itemsize > 2]
+    arrays = [tuple(t.view(-1).view(torch.uint8).numpy() for t in pair) for pair in pairs]
     return {
         **{n: call(n) for n in ("copy_library", "copy_vectors", "copy_stream", "copy_pages")},
         "copy_torch": lambda: [y.copy_(x) for y, x in pairs],
-        **({"copy_numpy": lambda: [np.copyto(y, x) for y, x in arrays]} if arrays else {}),
+        "copy_numpy": lambda: [np.copyto(y, x) for y, x in arrays],
     }
+
+
+def paired(takes: list[Any], gives: list[Any]) -> list[tuple[Any, Any]]:
+    """Each tensor with one of ``gives`` that is as large and no other's; with itself where
+    nothing is given."""
+    left = list(gives)
+    pairs: list[tuple[Any, Any]] = []
+    for x in (x for x in takes if x.nbytes >= LARGE):
+        at = next((i for i, y in enumerate(left) if y.nbytes == x.nbytes), None)
+        pairs.append((x if at is None else left.pop(at), x))
+        if x.nbytes % GRAIN or (gives and at is None):
+            sys.exit("a tensor has no counterpart, or its bytes are not shared out evenly")
+    return pairs
 
 
 def one(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -293,11 +317,12 @@ def one(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
     inputs = [tensors[a.name] for a in takes if a.role == "in"]
     moved = sum(a.bytes for a in built.source.arguments)
     eager = by_torch(case, tensors)
-    large = [x for x in tensors.values() if x.nbytes > LEAST // 16]
-    places = [] if case.reads else [next(y for y in outs if y.nbytes == x.nbytes) for x in large]
+    pairs = paired(list(tensors.values()), [] if case.reads else outs)
+    copies = memory(pairs, case.reads, threads)
+    copied = sum(x.nbytes if case.reads else y.nbytes + x.nbytes for y, x in pairs)
     contenders: dict[str, Callable[[], Any]] = {
         "ours": lambda: kernel.into(outs, *inputs),
-        **memory(large, places, threads),
+        **copies,
         "torch": eager,
     }
     if (found := by_numpy(case, tensors)) is not None and threads == 1:
@@ -321,8 +346,8 @@ def one(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
             if turn >= WARM:
                 times[c].append(took)
         turn += 1
-    seconds = {c: median(t) for c, t in times.items()}
-    return {"bytes": moved, "constants": {"program": program, **consts}, "seconds": seconds}
+    speeds = {c: (copied if c in copies else moved) / median(t) / 1e9 for c, t in times.items()}
+    return {"bytes": moved, "constants": {"program": program, **consts}, "speeds": speeds}
 
 
 @dataclass(frozen=True)
@@ -366,7 +391,6 @@ def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
     }
     found: list[dict[str, Any]] = []
     options = ["--seconds", str(given.seconds), *(["--eager"] if given.eager else [])]
-    options += ["--cols", str(given.cols)] if given.cols else []
     options += [word for constant in given.const for word in ("--const", constant)]
     for _ in range(given.processes):
         done = subprocess.run(
@@ -375,7 +399,7 @@ def measure(name: str, threads: int, given: argparse.Namespace) -> Row:
         )  # fmt: skip
         found.append(json.loads(done.stdout.splitlines()[-1]))
     moved = found[0]["bytes"]
-    speeds = {c: [moved / f["seconds"][c] / 1e9 for f in found] for c in found[0]["seconds"]}
+    speeds = {c: [f["speeds"][c] for f in found] for c in found[0]["speeds"]}
     middle = {c: round(median(s), 2) for c, s in speeds.items()}
 
     def most(*kinds: str) -> str:
@@ -459,7 +483,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Memory-bound programs on the CPU.")
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--cases", default="", help="names, separated by commas")
-    parser.add_argument("--cols", type=int, default=0, help="elements of a row")
     parser.add_argument("--const", action="append", default=[], help="N=V, of the programs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="of each row")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of rounds in each")

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from native import AVX512, WIDE
+from native import AVX512, TARGETS
 from programs.reference import misses
 from programs_cpu.cases import drawn
 from programs_cpu.products import REFERENCES
@@ -58,7 +58,7 @@ EXACT = {
 
 
 def loaded(name, consts):
-    cpu = {"CPU": AVX512} if vars(constants(name, {})).get("CPU") in WIDE else {}
+    cpu = {"CPU": AVX512} if vars(constants(name, {})).get("CPU") in TARGETS else {}
     return load_source(str(PROGRAMS / f"{name}.py"), None, {**cpu, **consts})
 
 

@@ -30,6 +30,7 @@ CASES = [
     ("softmax", {"DTYPE": "f32", "ROWS": 4, "COLS": 64, "CORES": 1}),
     ("softmax", {"ROWS": 1, "COLS": 5, "LANES": 4}),
     ("rmsnorm", {}),
+    ("rmsnorm", {"DTYPE": "f32"}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 3, "COLS": 1024, "CORES": 1, "VECS": 1}),
     ("rmsnorm_rows", {}),
     ("rmsnorm_rows", {"DTYPE": "f32", "ROWS": 3, "COLS": 512, "CORES": 1, "VECS": 4}),
@@ -78,20 +79,24 @@ def test_a_program_is_right(name, consts):
         assert not misses(out, want)
 
 
-WIDE = [
-    ("chain", {"DTYPE": "f32", "N": 5003}),
+LONG = [
+    ("chain", {"DTYPE": "f32", "N": 5003, "VECS": 4}),
+    ("chain", {"DTYPE": "bf16", "N": 8192}),
     ("softmax", {"DTYPE": "f32", "ROWS": 5, "COLS": 4096, "STREAMS": 1, "VECS": 1}),
+    ("softmax", {"ROWS": 3, "COLS": 1024}),
+    ("rmsnorm", {"DTYPE": "f32", "ROWS": 5, "COLS": 320, "R": 4, "VECS": 1}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 5, "COLS": 300}),
     ("rmsnorm_rows", {"DTYPE": "f32", "ROWS": 5, "COLS": 512, "VECS": 4}),
+    ("layernorm", {"ROWS": 5, "COLS": 320, "R": 2, "VECS": 4}),
     ("layernorm", {"ROWS": 5, "COLS": 300}),
     ("layernorm_rows", {"ROWS": 5, "COLS": 512}),
     ("total", {"N": 50003, "STREAMS": 1, "VECS": 1}),
     ("activations", {"N": 99}),
 ]
-"""As the benchmarks build them, with vectors of 512 bits."""
+"""With vectors of 512 bits, whole and not, and constants of the benchmarks."""
 
 
-@pytest.mark.parametrize(("name", "consts"), WIDE, ids=str)
+@pytest.mark.parametrize(("name", "consts"), LONG, ids=str)
 def test_a_program_is_right_on_the_widest_vectors(name, consts):
     if missing(load_target(AVX512).capabilities):
         pytest.skip("this machine has no AVX-512 that a target of ours fits")

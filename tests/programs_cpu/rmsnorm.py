@@ -2,16 +2,17 @@
 prefetcher of its own and the weight is read once for all of them. While the results of some rows
 are stored, the next are read, added, stored and their squares added up, so that memory is read and
 written all the time. Both outputs are stored past the caches, and what comes a step later is asked
-for from memory. A core keeps the sums of its rows, each in the place of the one that it follows.
+for from memory. Of a step all loads come first: a load behind a store at the same place of a page
+may wait for it. A core keeps the sums of its rows, each in the place of the one that it follows.
 Two outputs, one weight."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 ROWS, COLS, DTYPE = 19, 333, "bf16"
-TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
+TARGET, CORES, LANES = "x86_64.generic", 2, 8
 SIZE = 4 if DTYPE == "f32" else 2
-R = 2  # of four tensors
+R, VECS = 2, 2 if SIZE == 2 or LANES > 8 else 1  # as many as registers hold: 32 of 16 lanes, 16 of 8
 CHUNK = LANES * VECS
 WIDE = ceildiv(COLS, CHUNK) * CHUNK
 GROUP = CORES * R

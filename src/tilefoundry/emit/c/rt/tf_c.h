@@ -465,9 +465,10 @@ TF f32v tf_exp_f32(f32v x) {
     r = (f32v)_mm512_range_ps((__m512)r, _mm512_set1_ps(0.36f), 2);
     return tf_scale(tf_exp_core(r), n);
 }
-/* x = k/16 + f, k whole, 0 <= f < 1/16: 2^(k mod 16 / 16) by a table whose index are the low bits of
- * k, 2^f by a cubic fitted to 4.5e-9 relative, then 2 to the power of the rest. The index of what is
- * out of range has no meaning, but its factor is from 1 to 2: the power alone is then 0 or infinite. */
+/* x = k/16 + f, k whole, 0 <= f <= 1/16: 2^(k mod 16 / 16) by a table whose index is the low bits
+ * of k, 2^f by a cubic fitted to 4.5e-9 relative, then 2 to the power of the rest: 1.1 units in the
+ * last place. The index of what is out of range has no meaning, but its factor is from 1 to 2: the
+ * power alone is then 0 or infinite. */
 TF f32v tf_exp2_f32(f32v x) {
     const __m512 powers = {
         1.0f, 1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f,

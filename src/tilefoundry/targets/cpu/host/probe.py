@@ -38,10 +38,11 @@ PROBE_SECONDS = 300
 COPIES = {
     "copy": "a copy by vectors", "move": "the library's copy",
     "stream": "a copy past the caches, pages side by side",
+    "flow": "a copy past the caches, in order",
 }  # fmt: skip
 ACCESSES = {"read": "reads", "pages": "reads of pages side by side", **COPIES}
 """Kinds of figures in bytes/s, in words."""
-LINE = re.compile(r"(clock|fma|dot|tile|read|pages|copy|move|stream) ([a-z0-9]+) (\d+) (\S+)")
+LINE = re.compile(r"(clock|fma|dot|tile|read|pages|copy|move|stream|flow) ([a-z0-9]+) (\d+) (\S+)")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
  *
  *     KIND NAME THREADS VALUE
  *
- * clock in Hz; read and pages (reads), copy, move and stream (copies) in bytes/s (a copy counts
+ * clock in Hz; read and pages (reads), copy, move, stream and flow (copies) in bytes/s (a copy counts
  * what it reads and what it writes); fma in flop/s, dot and tile in op/s: a multiply-add counts two.
  */
 #define _GNU_SOURCE
@@ -276,18 +276,23 @@ static double pages_work(long times) {
 #define PAST(p, v) _mm_stream_si128((void *)(p), (__m128i)(v))
 #endif
 #if defined(PAST)
-static double stream_work(long times) {
+static double past_work(long times, size_t side) {
     const char *from = buffers[omp_get_thread_num()];
     size_t n = size / 2 / (SIDE * PAGE) * (SIDE * PAGE);
     char *to = (char *)from + n;
     for (long i = 0; i < times; i++) {
-        for (size_t b = 0; b < n; b += SIDE * PAGE)
-            for (size_t j = b; j < b + PAGE; j += sizeof(vec))
-                for (int p = 0; p < SIDE; p++) PAST(to + j + p * PAGE, *(const vec *)(from + j + p * PAGE));
+        for (size_t b = 0; b < n; b += side * PAGE)
+            for (size_t j = b; j < b + PAGE; j += sizeof(vec)) {
+                for (size_t p = 0; p < side; p++)
+                    PAST(to + j + p * PAGE, *(const vec *)(from + j + p * PAGE));
+                __asm__ volatile("" ::: "memory"); /* prefetchers see this order */
+            }
         _mm_sfence();
     }
     return 2.0 * n;
 }
+static double stream_work(long times) { return past_work(times, SIDE); }
+static double flow_work(long times) { return past_work(times, 1); }
 #endif
 
 typedef double work(long times);
@@ -393,6 +398,7 @@ int main(int argc, char **argv) {
                 if (!own) measure("pages", argv[a], pages_work, t, 1, own);
 #if defined(PAST)
                 if (a + 5 >= argc) measure("stream", argv[a], stream_work, t, 1, own);
+                if (a + 5 >= argc) measure("flow", argv[a], flow_work, t, 1, own);
 #endif
             }
             for (int me = 0; me < t; me++) free(buffers[me]);

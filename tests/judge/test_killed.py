@@ -54,7 +54,8 @@ def begun(tmp_path, monkeypatch):
             [sys.executable, "-m", "tilefoundry", *words],
             env=environment(TMPDIR=str(tmp_path / "t")), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
-        )  # fmt: skip
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip  # a shell's background jobs, and so their children, ignore SIGINT
 
     return begin
 

@@ -1,12 +1,12 @@
 """Softmax over rows of any length, each core a row at a time, three rows at once: while the
 result of one is stored, past the caches, the powers of the next are taken, and the row after
 that is read and its maximum found, so that memory is read and written all the time. What comes
-a step later is asked for from memory. What is stored past the caches is stored last: a load behind
-it at the same place of a page would wait for it. Chunks of VECS vectors go through STREAMS parts of the row
-side by side, so that each has a prefetcher of its own. Each core keeps the powers of a row in
-memory that no other reads, each in the place of the one that it follows; a row that was read is
-in a cache. Powers are those of 2: the differences are multiplied by log2(e). What is beyond a row
-is minus infinity."""
+a step later is asked for from memory. What is stored past the caches is stored last: a load
+behind it at the same place of a page would wait for it. Chunks of VECS vectors go through STREAMS
+parts of the row side by side, so that each has a prefetcher of its own. Each core keeps the powers
+of a row in memory that no other reads, each in the place of the one that it follows; a row that
+was read is in a cache. Powers are those of 2: the differences are multiplied by log2(e). What is
+beyond a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target

@@ -31,9 +31,9 @@ as well, whether powers are kept, or taken against the maximum so far of each la
 block (one reading). GEMV by hand has 0.90 of the fastest read with, 1.01 without widening bf16.
 On a Zen 4 (1 MiB, 32 KiB; 512 bits in two halves) copies in order beat pages side by side, and what
 is read twice with more than 16 KiB of other reads and writes between comes from the second cache:
-norms of short rows go row by row. Softmax takes 3.1 to 3.4 ns a line with all of it in the
-caches, memory 3.3 to 3.7 to copy one, and they overlap where a chunk's stores past the caches come
-last: stored first, the loads behind them at the same place of a page wait, and it takes 4.5 to 7.
+norms of short rows go row by row. Softmax takes 2.7 ns a line with all of it in the caches, memory
+3.3 to 3.7 to copy one, and they overlap in part where a chunk's stores past the caches come last:
+stored first, the loads behind them at the same place of a page wait, and it takes 4.5 to 7.
 LayerNorm of 4096 with its stores last is no faster, on either.
 """
 

@@ -29,6 +29,7 @@ CASES = [
     ("softmax", {}),
     ("softmax", {"DTYPE": "f32", "ROWS": 4, "COLS": 64, "CORES": 1}),
     ("softmax", {"ROWS": 1, "COLS": 5, "LANES": 4}),
+    ("softmax", {"DTYPE": "f32", "ROWS": 5, "COLS": 2100, "VECS": 1, "BLOCKS": 2}),
     ("rmsnorm", {}),
     ("rmsnorm", {"DTYPE": "f32"}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 3, "COLS": 1024, "CORES": 1, "VECS": 1}),
@@ -83,6 +84,7 @@ LONG = [
     ("chain", {"DTYPE": "f32", "N": 5003, "VECS": 4}),
     ("chain", {"DTYPE": "bf16", "N": 8192}),
     ("softmax", {"DTYPE": "f32", "ROWS": 5, "COLS": 4096, "STREAMS": 1, "VECS": 1}),
+    ("softmax", {"DTYPE": "f32", "ROWS": 3, "COLS": 4096, "VECS": 4}),
     ("softmax", {"ROWS": 3, "COLS": 1024}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 5, "COLS": 320, "R": 4, "VECS": 1}),
     ("rmsnorm", {"DTYPE": "f32", "ROWS": 5, "COLS": 300}),
@@ -105,6 +107,41 @@ def test_a_program_is_right_on_the_widest_vectors(name, consts):
     wanted = REFERENCES[name](given, constants(name, consts))
     for out, want in zip(outs, wanted, strict=True):
         assert not misses(out, want)
+
+
+@pytest.mark.parametrize(
+    "consts",
+    [{}, {"VECS": 1, "BLOCKS": 2, "STREAMS": 1}, {"LANES": 4, "BLOCKS": 1, "COLS": 77}],
+    ids=str,
+)
+def test_softmax_takes_masks_and_elements_far_from_zero(consts):
+    """Maxima of blocks and lanes are of masked elements here, and products with log2(e) that
+    round by more than the powers' range."""
+    consts = {"ROWS": 14, "COLS": 1100, "DTYPE": "f32", **consts}
+    drawn = torch.randn(14, consts["COLS"], generator=torch.Generator().manual_seed(3)) * 4
+    half = consts["COLS"] // 2
+    for row, mask in enumerate((-torch.inf, -1e9, -1e30, torch.finfo(torch.float32).min)):
+        drawn[row, half:] = mask
+        drawn[4 + row, :half] = mask
+    drawn[8] -= 1e4
+    drawn[9:12] *= torch.tensor([[1e6], [1e9], [1e37]])
+    drawn[12] = -3e38
+    drawn[13] = torch.arange(consts["COLS"]) * 64 - 2.0**30
+    _, (out,) = run(loaded("softmax", consts), given=[drawn])
+    torch.testing.assert_close(out.double(), drawn.double().softmax(-1), rtol=2e-5, atol=1e-36)
+    for bad in (torch.nan, torch.inf):
+        drawn[0, 5] = bad
+        _, (out,) = run(loaded("softmax", consts), given=[drawn])
+        assert out[0].isnan().all() and not out[1:].isnan().any()
+    drawn[0] = -torch.inf
+    _, (out,) = run(loaded("softmax", consts), given=[drawn])
+    assert out[0].isnan().all() and not out[1:].isnan().any()
+
+
+def test_a_workspace_begins_with_a_page():
+    """Which loads wait for which stores is told by places in a page: the same in each run."""
+    kernel = Compiled(build(loaded("softmax", {}), FAST), 1)
+    assert kernel._workspace()[1] % 4096 == 0
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))

@@ -1,16 +1,18 @@
-"""Decode GEMV, y = W x with W in bf16: each core takes rows, its lanes the columns, R rows
-at a time so that x is read once for all of them, and each has a prefetcher of its own. Bound by the
-memory that W is read from: the rows of the next step are asked for ahead."""
+"""Decode GEMV, y = W x with W in bf16: each core takes its part of the rows, its lanes the columns, R
+rows at a time so that x is read once for all of them, and each has a prefetcher of its own, V vectors of
+each. Bound by the memory that W is read from: the rows of the next step are asked for ahead, and
+what lies a page further, into the first cache."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
 
 CPU = "amd.epyc_avx512"
 N, K = 44, 512
-R, V = 8, 1
 CORES, LANES = 2, 16
-AHEAD = CORES * R * K
-ROWS = ceildiv(N, CORES * R) * CORES * R
+R, V = 8, 4 if K % (4 * LANES) == 0 else 1
+AHEAD, NEAR = R * K, 2048
+PART = ceildiv(N, CORES * R) * R
+ROWS = CORES * PART
 
 
 @module(
@@ -25,13 +27,16 @@ class Gemv:
         out = tf.empty(Tensor[(ROWS,), "f32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
-                for n in range(cores.core * R, ROWS, CORES * R):
-                    acc = tf.zeros(Tensor[(R, V * LANES), "f32", (R, V, LANES @ t.lane), "rmem"])
+                for n in range(cores.core * PART, cores.core * PART + PART, R):
+                    acc = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
                     for k in tf.tile(K, V * LANES):
-                        part = tf.reshard(x[k], (V, LANES @ t.lane), "rmem")
-                        held = tf.empty(Tensor[(R, V * LANES), "bf16", (R, V, LANES @ t.lane), "rmem"])
-                        rows = tf.schedule((padded[n:n + R, k], held), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                        acc = tf.fma(tf.cast(rows, "f32"), part, acc)
+                        part = tf.reshape(tf.reshard(x[k], (V, LANES @ t.lane), "rmem"), (V, LANES))
+                        for r in tuple(range(R)):
+                            held = tf.empty(Tensor[(1, V * LANES), "bf16", (1, V, LANES @ t.lane), "rmem"])
+                            one = tf.schedule((padded[n + r:n + r + 1, k], held), op=T.x86.LoadAhead(), prefetch=(AHEAD, NEAR))
+                            wide = tf.reshape(tf.cast(one, "f32"), (1, V, LANES))
+                            for v in tuple(range(V)):
+                                acc = tf.insert_slice(acc, tf.fma(wide[:, v], part[v:v + 1], acc[r:r + 1]), (r, 0))
                     sums = tf.reduce(acc, (1,), False, "sum")
                     out = tf.insert_slice(out, tf.reshard(sums, (R,)), (n,))
         return out[:N]

@@ -1,11 +1,11 @@
-"""LayerNorm over rows of any length, each core R rows side by side, so that each has a prefetcher of
-its own and what is read for all rows is read once for R of them. While the results of some rows
+"""LayerNorm over rows of any length, each core R of its rows side by side, so that each has a prefetcher
+of its own and what is read for all rows is read once for R of them. While the results of some rows
 are stored, past the caches, the next are read, so that memory is read and written all the time;
 rows that were read are in a cache. What comes a step later is asked for from memory. The spread is
 taken in one reading: each lane adds the squares of its distances to a base, the mean of the first
 vectors. That is the mean of a share p of what it reads, so those squares are at most 1/p times
 the ones about its mean: little is lost when they are moved there. Elements beyond a row do not
-count."""
+count. The first step stores what is stored anew by the second; the last reads what was read."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -21,9 +21,9 @@ FIRST = max(1, min(COLS // LANES, 8))  # vectors that no lane lacks
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
-GROUP = CORES * R
-AHEAD, NEAR = GROUP * COLS, 2 * CHUNK
-STEPS = ceildiv(ROWS, GROUP)
+AHEAD, NEAR = R * COLS, 2 * CHUNK
+STEPS = ceildiv(ROWS, CORES * R)
+PART = STEPS * R
 EPS = 1e-5
 
 
@@ -39,19 +39,20 @@ class LayerNorm:
         weight: ConstTensor[(COLS,), DTYPE],
         bias: ConstTensor[(COLS,), DTYPE],
     ) -> Tensor[(ROWS, COLS), DTYPE]:
-        padded = tf.pad(x, (0, WIDE - COLS, GROUP, (STEPS + 1) * GROUP - ROWS), 0.0)
+        padded = tf.pad(x, (0, WIDE - COLS, 0, CORES * PART - ROWS), 0.0)
         weights = tf.pad(weight, (0, WIDE - COLS), 0.0)
         shifts = tf.pad(bias, (0, WIDE - COLS), 0.0)
-        out = tf.empty(Tensor[((STEPS + 1) * GROUP, WIDE), DTYPE])
+        out = tf.empty(Tensor[(CORES * PART, WIDE), DTYPE])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 lift = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
                 scale = tf.zeros(Tensor[(R, 1), "f32", "rmem"])
                 for step in range(STEPS + 1):
-                    row = (step * CORES + cores.core) * R
+                    row = cores.core * PART + max(step - 1, 0) * R
+                    after = cores.core * PART + min(step, STEPS - 1) * R
                     base = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
                     for n in range(FIRST):
-                        first = padded[row + GROUP:row + GROUP + R, n * LANES:n * LANES + LANES]
+                        first = padded[after:after + R, n * LANES:n * LANES + LANES]
                         base = base + tf.cast(tf.reshard(first, (R, LANES @ t.lane), "rmem"), "f32")
                     base = base * (1.0 / FIRST)
                     sums = tf.zeros(Tensor[(R, LANES), "f32", (R, LANES @ t.lane), "rmem"])
@@ -65,7 +66,7 @@ class LayerNorm:
                             scaled = tf.fma(normed, gain, shift)
                             made = tf.schedule((tf.cast(scaled, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
                             out = tf.insert_slice(out, made, (row + r, c.start))
-                            later = padded[row + GROUP + r:row + GROUP + r + 1, c]
+                            later = padded[after + r:after + r + 1, c]
                             held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
                             w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=(AHEAD, NEAR))
                             away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base[r:r + 1]
@@ -90,4 +91,4 @@ class LayerNorm:
                     spread = tf.reshard(tf.reduce(inside + between, (1,), True, "sum"), (R, 1))
                     scale = tf.rsqrt(spread * (1.0 / COLS) + EPS)
                     lift = -mean * scale
-        return out[GROUP:GROUP + ROWS, :COLS]
+        return out[:ROWS, :COLS]

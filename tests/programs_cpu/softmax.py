@@ -1,12 +1,17 @@
-"""Softmax over rows of any length, each core a row at a time, three rows at once: while the
-result of one is stored, past the caches, the powers of the next are taken, and the row after
-that is read and its maximum found, so that memory is read and written all the time. What comes
-a step later is asked for from memory. What is stored past the caches is stored last: a load
-behind it at the same place of a page would wait for it. Chunks of VECS vectors go through STREAMS
-parts of the row side by side, so that each has a prefetcher of its own. Each core keeps the powers
-of a row in memory that no other reads, each in the place of the one that it follows; a row that
-was read is in a cache. Powers are those of 2: the differences are multiplied by log2(e). What is
-beyond a row is minus infinity."""
+"""Softmax over rows of any length, each core its part of the rows one by one. A row is read from memory
+once: in BLOCKS blocks, each lane keeps the maximum of its elements of a block, and while a block
+is read, the powers of the block before it are taken against its lanes' own maxima, out of the
+first cache. What is kept of a row is its powers, each in the place of the one that it follows,
+which is meanwhile scaled and stored past the caches: memory is read and written all the time.
+When a row ends, a factor of each lane and block turns its powers into results. What comes a row
+later is asked for from memory. What is stored past the caches is stored last: a load behind it at
+the same place of a page would wait for it; for the same reason powers are kept at other places of
+a page than the elements that are read next, and a page apart from those of another core, whose
+prefetchers would ask for them. Chunks of VECS vectors go through STREAMS parts of a row side by
+side, so that each has a prefetcher of its own. The first steps store what is stored anew later.
+Powers are those of 2, of an element times log2(e) less the
+maximum times the same in one rounding; what that product's own rounding adds is taken off by the
+factor. What is beyond a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -16,15 +21,20 @@ TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
 SIZE = 4 if DTYPE == "f32" else 2
 STREAMS = max(1, min(4, COLS * SIZE // 4096))  # parts of a page or more: two in one page disturb each other
 CHUNK = LANES * VECS
-WIDE = ceildiv(COLS, STREAMS * CHUNK) * STREAMS * CHUNK
-PART = WIDE // STREAMS
-SKEW = 5 * CHUNK  # parts that are kept begin at different places of a page: else a load behind a store waits
+BLOCKS = max(1, min(4 if LANES > 8 else 1, COLS // (STREAMS * CHUNK)))  # as many as registers hold
+SPAN = ceildiv(COLS, STREAMS * BLOCKS * CHUNK) * CHUNK  # of a block, in each stream
+PART = BLOCKS * SPAN
+WIDE = STREAMS * PART
+PAGE = 1024  # f32 elements of 4 KiB
+LEAD, APART = PAGE // 4, PART + 3 * PAGE // 16
+KEPT = (ceildiv(LEAD + STREAMS * APART, PAGE) + 1) * PAGE
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
-AHEAD = CORES * COLS
+AHEAD = COLS
 STEPS = ceildiv(ROWS, CORES)
-LEAST, LOG2E = float("-inf"), 1.4426950408889634
+LEAST, LEAST_FINITE, LOG2E = float("-inf"), -3.4028234663852886e38, 1.4426950408889634
+FAR = 2.0**30  # from here on, elements that differ do so by 64 and more: any base tells them apart
 
 
 @module(
@@ -35,35 +45,53 @@ LEAST, LOG2E = float("-inf"), 1.4426950408889634
 class Softmax:
     @func
     def softmax(x: Tensor[(ROWS, COLS), DTYPE]) -> Tensor[(ROWS, COLS), DTYPE]:
-        padded = tf.pad(x, (0, WIDE - COLS, CORES, (STEPS + 2) * CORES - ROWS), LEAST)
-        out = tf.empty(Tensor[((STEPS + 2) * CORES, WIDE), DTYPE])
-        powers = tf.empty(Tensor[(CORES, STREAMS, PART + SKEW), "f32"])
+        padded = tf.pad(x, (0, WIDE - COLS, 0, CORES * STEPS - ROWS), LEAST)
+        out = tf.empty(Tensor[(CORES * STEPS, WIDE), DTYPE])
+        powers = tf.empty(Tensor[(CORES, KEPT), "f32"])
         with Mesh(("core",), layout=(CORES,), names=("core",)) as cores:
             with Mesh(("lane",), layout=(LANES,), names=("lane",)) as t:
                 for stream in range(STREAMS):
                     for c in tf.tile(PART, CHUNK):
-                        none = tf.zeros(Tensor[(1, 1, CHUNK), "f32", (1, 1, VECS, LANES @ t.lane), "rmem"])
-                        powers = tf.insert_slice(powers, none, (cores.core, stream, c.start))
-                top = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
-                scale = tf.zeros(Tensor[(1, 1), "f32", "rmem"])
+                        none = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
+                        powers = tf.insert_slice(powers, none, (cores.core, LEAD + stream * APART + c.start))
+                factors = tf.zeros(Tensor[(BLOCKS, LANES), "f32", (BLOCKS, LANES @ t.lane), "rmem"])
+                most = tf.zeros(Tensor[(1, LANES), "f32", (1, LANES @ t.lane), "rmem"])
+                first = cores.core * STEPS
                 for step in range(STEPS + 2):
-                    row = step * CORES + cores.core
-                    sums = tf.zeros(Tensor[(1, CHUNK), "f32", (1, VECS, LANES @ t.lane), "rmem"])
-                    most = sums + LEAST
-                    for c in tf.tile(PART, CHUNK):
-                        for stream in range(STREAMS):
-                            at = stream * PART + c.start
-                            done = tf.reshard(powers[cores.core, stream:stream + 1, c], (1, VECS, LANES @ t.lane), "rmem")
-                            v = tf.reshard(padded[row:row + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
-                            power = tf.exp2((tf.cast(v, "f32") - top) * LOG2E)
-                            powers = tf.insert_slice(powers, tf.reshape(power, (1, 1, CHUNK)), (cores.core, stream, c.start))
-                            sums = sums + power
-                            later = padded[row + CORES:row + CORES + 1, at:at + CHUNK]
-                            held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
-                            w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                            most = tf.maximum(most, tf.cast(w, "f32"))
-                            made = tf.schedule((tf.cast(done * scale, DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
-                            out = tf.insert_slice(out, made, (row, at))
-                    scale = 1.0 / tf.reshard(tf.reduce(sums, (1,), True, "sum"), (1, 1))
-                    top = tf.reshard(tf.reduce(most, (1,), True, "max"), (1, 1))
-        return out[2 * CORES:2 * CORES + ROWS, :COLS]
+                    done = first + max(step - 2, 0)
+                    this = first + max(min(step - 1, STEPS - 1), 0)
+                    peaks = tf.zeros(Tensor[(BLOCKS, LANES), "f32", (BLOCKS, LANES @ t.lane), "rmem"])
+                    sums = peaks + 0.0
+                    for block in tuple(range(BLOCKS)):
+                        rate = tf.where(tf.abs(most) < FAR, tf.full_like(most, LOG2E), 1.0)
+                        low = most * -rate
+                        peaks = tf.insert_slice(peaks, most, (block, 0))
+                        total = tf.zeros(Tensor[(1, LANES), "f32", (1, LANES @ t.lane), "rmem"])
+                        peak = total + LEAST
+                        after = this if block + 1 < BLOCKS else first + min(step, STEPS - 1)
+                        for c in tf.tile(SPAN, CHUNK):
+                            for stream in tuple(range(STREAMS)):
+                                at = stream * PART + block * SPAN + c.start
+                                keep = LEAD + stream * APART + block * SPAN + c.start
+                                old = tf.reshard(powers[cores.core:cores.core + 1, keep:keep + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                                v = tf.reshard(padded[this:this + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                                away = tf.fma(tf.reshape(tf.cast(v, "f32"), (1, VECS, LANES)), rate, low)
+                                power = tf.exp2(away)
+                                powers = tf.insert_slice(powers, tf.reshape(power, (1, CHUNK)), (cores.core, keep))
+                                total = total + tf.reduce(power, (1,), kind="sum")
+                                to = stream * PART + (block + 1) % BLOCKS * SPAN + c.start
+                                place = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
+                                w = tf.schedule((padded[after:after + 1, to:to + CHUNK], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
+                                peak = tf.maximum(peak, tf.reduce(tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)), (1,), kind="max"))
+                                scaled = tf.reshape(old, (1, VECS, LANES)) * factors[block:block + 1]
+                                made = tf.schedule((tf.cast(tf.reshape(scaled, (1, CHUNK)), DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
+                                out = tf.insert_slice(out, made, (done, at))
+                        sums = tf.insert_slice(sums, total, (block, 0))
+                        most = tf.maximum(peak, LEAST_FINITE)
+                    top = tf.reshard(tf.reduce(peaks, (0, 1), True, "max"), (1, 1))
+                    rates = tf.where(tf.abs(peaks) < FAR, tf.full_like(peaks, LOG2E), 1.0)
+                    excess = tf.fma(peaks, rates, peaks * -rates)  # of the powers, as the products are rounded
+                    shares = tf.exp2(tf.fma(peaks - top, LOG2E, -excess))
+                    whole = tf.reshard(tf.reduce(sums * shares, (0, 1), True, "sum"), (1, 1))
+                    factors = shares * (1.0 / whole)
+        return out[:ROWS, :COLS]

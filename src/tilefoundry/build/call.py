@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 
 from tilefoundry.build import MODEL, Built, host
 from tilefoundry.diag import refuse
-from tilefoundry.emit.source import Argument
+from tilefoundry.emit.source import WORK_ALIGN, Argument
 from tilefoundry.targets import load_target
 
-WORK_ALIGN = 64
 NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32",
          "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}  # fmt: skip
 NUMPY_BY_ML_DTYPES = {"bf16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilefoundry.build import Built
 from tilefoundry.build.compiler import LIBRARIES, OPTIONS
 from tilefoundry.diag import refuse
-from tilefoundry.emit.source import Argument, Source
+from tilefoundry.emit.source import WORK_ALIGN, Argument, Source
 from tilefoundry.emit.writer import Writer
 
 C_TYPES = {"f32": "float", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t",
@@ -113,7 +113,7 @@ def _header(built: Built) -> str:
     for a in source.arguments:
         at = f", aligned to {a.align}" if a.align > 1 else ""
         out.note(f"{a.name}: {a.role}, {a.dtype}, {_shape(a)}, row-major{at}")
-    out.note(f"work: {source.workspace} bytes, aligned to 64 (NULL for none)")
+    out.note(f"work: {source.workspace} bytes, aligned to 64, better to {WORK_ALIGN} (NULL: none)")
     out.note("threads: how many may run it, 0 for as many as OpenMP gives")
     out.note("answers 0 if it ran, 1 if cores that wait for one another got no thread each,")
     out.note("2 if a tensor is not aligned as stated")
@@ -170,8 +170,8 @@ def _loader(built: Built) -> str:
     out.line('    """' + "; ".join(f"{named[a]}: {a.dtype} {a.shape}" for a in given) + '"""')
     for a in made:
         out.line(f"    {named[a]} = torch.empty({a.shape}, dtype=torch.{a.dtype.torch})")
-    out.line(f"    work = torch.empty({source.workspace} + 64, dtype=torch.uint8)")
-    out.line("    start = -(-work.data_ptr() // 64) * 64")
+    out.line(f"    work = torch.empty({source.workspace} + {WORK_ALIGN}, dtype=torch.uint8)")
+    out.line(f"    start = -(-work.data_ptr() // {WORK_ALIGN}) * {WORK_ALIGN}")
     words = [
         f"_pointer({name}, torch.{a.dtype.torch}, {a.shape}, {a.align})"
         for a, name in named.items()

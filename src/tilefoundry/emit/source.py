@@ -29,11 +29,16 @@ class Argument:
         return -(-count * self.dtype.bits // 8)
 
 
+WORK_ALIGN = 4096
+"""Bytes: a page. Processors compare loads and stores by places in a page, so that a workspace at
+another place of one is as right, but not always as fast. A cache line (64) is demanded."""
+
+
 @dataclass(frozen=True)
 class Source:
     """``files``: by name, as compiled; ``readable``: the same for a reader. The first file is
     what is compiled; ``entry`` is its C function: it takes the arguments in order, a
-    workspace of ``workspace`` bytes aligned to 64, and a count of threads (0: as many as
+    workspace of ``workspace`` bytes at a multiple of WORK_ALIGN, and a count of threads (0: as many as
     there are). ``facts`` are words for the report, such as registers of each kernel."""
 
     name: str

@@ -80,6 +80,18 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "total_f32": {"STREAMS": 1, "VECS": 1},
         "gemv_bf16": {"R": 2},
     },
+    "amd.epyc_avx2": {
+        "chain_f32": {"STREAMS": 1, "VECS": 4, "AHEAD": 256},
+        "chain_f16": {"STREAMS": 1, "AHEAD": 512},
+        "rmsnorm_f32": {"R": 1},
+        "rmsnorm_f32_512": {"program": "rmsnorm_rows"},
+        "rmsnorm_bf16": {"R": 1},
+        "layernorm_f32": {"program": "layernorm_flow", "VECS": 2},
+        "layernorm_f32_512": {"program": "layernorm_rows", "VECS": 2},
+        "layernorm_bf16": {"program": "layernorm_flow", "VECS": 2},
+        "softmax_f32": {"STREAMS": 1, "VECS": 2},
+        "softmax_bf16": {"STREAMS": 1, "VECS": 2},
+    },
 }
 """Constants by target and case; ``program`` is another file of the same function."""
 LIBRARIES = ("copy_library", "copy_torch", "copy_numpy")
@@ -147,6 +159,7 @@ LANES = {
     "intel.xeon_amx": 16,
     "amd.epyc_avx512": 16,
     "amd.epyc_zen4": 16,
+    "amd.epyc_avx2": 8,
     "x86_64.generic": 8,
 }
 """f32 lanes of the widest vectors by target, the best first."""

@@ -37,6 +37,9 @@ CASES = [
     ("rmsnorm_rows", {"DTYPE": "f32", "ROWS": 3, "COLS": 512, "CORES": 1, "VECS": 4}),
     ("layernorm_rows", {}),
     ("layernorm_rows", {"DTYPE": "bf16", "ROWS": 4, "COLS": 16, "CORES": 1, "VECS": 2}),
+    ("layernorm_flow", {}),
+    ("layernorm_flow", {"ROWS": 5, "COLS": 2100, "CORES": 3}),
+    ("layernorm_flow", {"DTYPE": "bf16", "ROWS": 1, "COLS": 16, "VECS": 1}),
     ("layernorm", {}),
     ("layernorm", {"DTYPE": "bf16", "ROWS": 2, "COLS": 17, "CORES": 1, "VECS": 1}),
     ("total", {}),
@@ -92,6 +95,7 @@ LONG = [
     ("layernorm", {"ROWS": 5, "COLS": 320, "R": 2, "VECS": 4}),
     ("layernorm", {"ROWS": 5, "COLS": 300}),
     ("layernorm_rows", {"ROWS": 5, "COLS": 512}),
+    ("layernorm_flow", {"ROWS": 5, "COLS": 4096}),
     ("total", {"N": 50003, "STREAMS": 1, "VECS": 1}),
     ("activations", {"N": 99}),
 ]
@@ -160,6 +164,7 @@ SMALL = {
     "rmsnorm_rows": {"ROWS": 3, "COLS": 20},
     "layernorm": {"ROWS": 3, "COLS": 20},
     "layernorm_rows": {"ROWS": 3, "COLS": 20},
+    "layernorm_flow": {"ROWS": 3, "COLS": 20},
     "total": {"N": 70},
     "activations": {"N": 20},
 }

@@ -22,6 +22,7 @@ SMALL: Mapping[str, Mapping[str, object]] = {
     "gemm_int8": {"K": 16},
     "gemv": {"N": 12, "K": 64},
     "layernorm": {"ROWS": 3, "COLS": 20},
+    "layernorm_flow": {"ROWS": 3, "COLS": 20},
     "layernorm_rows": {"ROWS": 3, "COLS": 20},
     "projection_amx": {"N": 192, "K": 16, "WORKERS": 3},
     "rmsnorm": {"ROWS": 3, "COLS": 20},

@@ -83,6 +83,7 @@ REFERENCES: dict[str, Reference] = {
     "softmax": softmax,
     "layernorm": layernorm,
     "layernorm_rows": layernorm,
+    "layernorm_flow": layernorm,
     "rmsnorm": rmsnorm,
     "rmsnorm_rows": rmsnorm,
     "total": total,

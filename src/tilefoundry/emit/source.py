@@ -38,8 +38,8 @@ another place of one is as right, but not always as fast. A cache line (64) is d
 class Source:
     """``files``: by name, as compiled; ``readable``: the same for a reader. The first file is
     what is compiled; ``entry`` is its C function: it takes the arguments in order, a
-    workspace of ``workspace`` bytes at a multiple of WORK_ALIGN, and a count of threads (0: as many as
-    there are). ``facts`` are words for the report, such as registers of each kernel."""
+    workspace of ``workspace`` bytes at a multiple of WORK_ALIGN, and a count of threads (0: as
+    many as there are). ``facts`` are words for the report, such as registers of each kernel."""
 
     name: str
     family: str

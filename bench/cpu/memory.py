@@ -21,20 +21,20 @@ copies: its outstanding reads are bounded, its stores past the caches are not. `
 with the constants of its case, or those of TUNED for the machine. Rows have 4096 elements, or as
 many as the case's name says. Run it on a quiet machine.
 
-Why rows stay below the limit, on a Xeon with 2 MiB of second cache, 48 KiB of first, by kernels in
-C with intrinsics that read and write as the programs do (shares of copy_pages, 1 and 2 threads
-within 0.03 of one another): a copy that also loads one, two, three lines of the second cache for
-each it copies has 0.94, 0.87, 0.81; stores one to the first cache, 0.94; has 8, 24 more
-instructions that do nothing, 0.97, 0.89. LayerNorm reads a row of 16 KiB twice and two more for
-four of them: 2.5 lines for one. Softmax has 20 vector instructions a line: 0.87 to 0.93 by hand
-as well, whether powers are kept, or taken against the maximum so far of each lane and
-block (one reading). GEMV by hand has 0.90 of the fastest read with, 1.01 without widening bf16.
-On a Zen 4 (1 MiB, 32 KiB; 512 bits in two halves) copies in order beat pages side by side, and what
-is read twice with more than 16 KiB of other reads and writes between comes from the second cache:
-norms of short rows go row by row. Softmax takes 2.7 ns a line with all of it in the caches, memory
-3.3 to 3.7 to copy one, and they overlap in part where a chunk's stores past the caches come last:
-stored first, the loads behind them at the same place of a page wait, and it takes 4.5 to 7.
-LayerNorm of 4096 with its stores last is no faster, on either.
+Why rows stay below the limit. A Xeon (2 MiB of second cache, 48 KiB of first) copies fastest from
+and to several pages side by side. Kernels in C with intrinsics gave these shares of copy_pages: a
+copy that also loads one, two, three lines of the second cache for each it copies, 0.94, 0.87, 0.81;
+stores one to the first cache, 0.94; has 8, 24 more instructions that do nothing, 0.97, 0.89.
+LayerNorm reads a row of 16 KiB twice and two more for four of them, 2.5 lines for one. Softmax has
+18 vector instructions a line and reads a line of memory once; asked for into the first cache, not
+the second, lines come slower. What made it slow by turns: stores at the place of a page that is
+loaded next (an unaligned workspace), buffers of two cores in one page, and rows of cores in turn,
+so that each core's prefetchers ask for rows of another.
+A Zen 4 (1 MiB, 32 KiB; 512 bits in two halves) copies fastest in order, and what is read twice with
+more than 16 KiB of other reads and writes between comes from the second cache: norms of short rows
+go row by row. Where a chunk's stores past the caches come first, the loads behind them at the same
+place of a page wait. On a Zen 3 with AVX2 stores past the caches to four pages side by side have a
+quarter of the rate of those in order, and requests ahead slow plain copies.
 """
 
 from __future__ import annotations

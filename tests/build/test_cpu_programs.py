@@ -40,6 +40,10 @@ CASES = [
     ("layernorm_flow", {}),
     ("layernorm_flow", {"ROWS": 5, "COLS": 2100, "CORES": 3}),
     ("layernorm_flow", {"DTYPE": "bf16", "ROWS": 1, "COLS": 16, "VECS": 1}),
+    ("layernorm_flow", {"DTYPE": "bf16", "ROWS": 3, "COLS": 4099}),
+    ("layernorm", {"ROWS": 1, "COLS": 40, "CORES": 3}),
+    ("rmsnorm", {"DTYPE": "f32", "ROWS": 2, "COLS": 40, "CORES": 3}),
+    ("softmax", {"ROWS": 1, "COLS": 40, "CORES": 3}),
     ("layernorm", {}),
     ("layernorm", {"DTYPE": "bf16", "ROWS": 2, "COLS": 17, "CORES": 1, "VECS": 1}),
     ("total", {}),
@@ -115,14 +119,22 @@ def test_a_program_is_right_on_the_widest_vectors(name, consts):
 
 @pytest.mark.parametrize(
     "consts",
-    [{}, {"VECS": 1, "BLOCKS": 2, "STREAMS": 1}, {"LANES": 4, "BLOCKS": 1, "COLS": 77}],
+    [
+        {},
+        {"VECS": 1, "BLOCKS": 2, "STREAMS": 1},
+        {"VECS": 1, "BLOCKS": 2, "STREAMS": 2, "COLS": 2100},
+        {"LANES": 4, "BLOCKS": 1, "COLS": 77},
+        {"LANES": 16, "TARGET": AVX512, "COLS": 4096, "VECS": 4},
+    ],
     ids=str,
 )
 def test_softmax_takes_masks_and_elements_far_from_zero(consts):
     """Maxima of blocks and lanes are of masked elements here, and products with log2(e) that
     round by more than the powers' range."""
-    consts = {"ROWS": 14, "COLS": 1100, "DTYPE": "f32", **consts}
-    drawn = torch.randn(14, consts["COLS"], generator=torch.Generator().manual_seed(3)) * 4
+    consts = {"ROWS": 15, "COLS": 1100, "DTYPE": "f32", **consts}
+    if "TARGET" in consts and missing(load_target(AVX512).capabilities):
+        pytest.skip("this machine has no AVX-512 that a target of ours fits")
+    drawn = torch.randn(15, consts["COLS"], generator=torch.Generator().manual_seed(3)) * 4
     half = consts["COLS"] // 2
     for row, mask in enumerate((-torch.inf, -1e9, -1e30, torch.finfo(torch.float32).min)):
         drawn[row, half:] = mask
@@ -131,21 +143,49 @@ def test_softmax_takes_masks_and_elements_far_from_zero(consts):
     drawn[9:12] *= torch.tensor([[1e6], [1e9], [1e37]])
     drawn[12] = -3e38
     drawn[13] = torch.arange(consts["COLS"]) * 64 - 2.0**30
+    drawn[14] = torch.arange(consts["COLS"]) * 128 + 2.0**30
     _, (out,) = run(loaded("softmax", consts), given=[drawn])
-    torch.testing.assert_close(out.double(), drawn.double().softmax(-1), rtol=2e-5, atol=1e-36)
-    for bad in (torch.nan, torch.inf):
-        drawn[0, 5] = bad
-        _, (out,) = run(loaded("softmax", consts), given=[drawn])
-        assert out[0].isnan().all() and not out[1:].isnan().any()
+    wanted = drawn.double().softmax(-1)
+    torch.testing.assert_close(out[:13].double(), wanted[:13], rtol=2e-5, atol=1e-36)
+    torch.testing.assert_close(out[13:].double(), wanted[13:], rtol=2e-5, atol=1e-19)
+    for row, column, bad in ((0, 5, torch.nan), (4, -1, torch.inf), (9, -1, torch.nan)):
+        spoilt = drawn.clone()
+        spoilt[row, column] = bad
+        _, (out,) = run(loaded("softmax", consts), given=[spoilt])
+        assert out[row].isnan().all() and out.isnan().sum() == consts["COLS"]
     drawn[0] = -torch.inf
     _, (out,) = run(loaded("softmax", consts), given=[drawn])
-    assert out[0].isnan().all() and not out[1:].isnan().any()
+    assert out[0].isnan().all() and out.isnan().sum() == consts["COLS"]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_softmax_takes_masks_of_16_bits(dtype):
+    consts = {"ROWS": 4, "COLS": 200, "DTYPE": dtype}
+    width = getattr(torch, {"f16": "float16", "bf16": "bfloat16"}[dtype])
+    drawn = torch.randn(4, 200, generator=torch.Generator().manual_seed(4)).to(width)
+    drawn[0, 100:] = drawn[1, :100] = -torch.inf
+    drawn[2, 100:] = drawn[3, :100] = torch.finfo(width).min
+    _, (out,) = run(loaded("softmax", consts), given=[drawn])
+    torch.testing.assert_close(out.double(), drawn.double().softmax(-1), rtol=1e-2, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["layernorm", "layernorm_rows", "layernorm_flow"])
+def test_a_spread_is_right_far_from_zero(name):
+    """The squares are about a base near the mean, so a large mean costs no more than its own
+    rounding: rows of 300 of spread 1 about 1e4."""
+    x = torch.randn(4, 300, generator=torch.Generator().manual_seed(5)) + 1e4
+    ones, none = torch.ones(300), torch.zeros(300)
+    found = loaded(name, {"ROWS": 4, "COLS": 300, "DTYPE": "f32"})
+    _, (out,) = run(found, given=[x, ones, none])
+    wanted = torch.nn.functional.layer_norm(x.double(), (300,), eps=1e-5)
+    torch.testing.assert_close(out.double(), wanted, rtol=0, atol=4e-3)
 
 
 def test_a_workspace_begins_with_a_page():
     """Which loads wait for which stores is told by places in a page: the same in each run."""
     kernel = Compiled(build(loaded("softmax", {}), FAST), 1)
-    assert kernel._workspace()[1] % 4096 == 0
+    assert kernel.built.source.workspace
+    assert all(kernel._workspace()[1] % 4096 == 0 for _ in range(8))
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))

@@ -132,7 +132,10 @@ def test_results_lie_at_whole_lines(program, tmp_path):
             pointer = out.ctypes.data if isinstance(out, np.ndarray) else out.data_ptr()
             assert pointer % 64 == 0 and float(out[-1]) == 2
     export(made, str(tmp_path))
-    assert "out: out, f32, 1000, row-major, aligned to 64" in (tmp_path / "scaled.h").read_text()
+    header = (tmp_path / "scaled.h").read_text()
+    assert "out: out, f32, 1000, row-major, aligned to 64" in header
+    assert "aligned to 64, better to 4096" in header
+    assert "// 4096) * 4096" in (tmp_path / "scaled.py").read_text()
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])

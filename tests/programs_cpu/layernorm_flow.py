@@ -1,10 +1,11 @@
 """LayerNorm for processors that write to memory fastest in one stream, in order: while the results of a
 row are stored, past the caches, the next row is read, STREAMS parts of it side by side, each with a
-prefetcher of its own; a row that was read is in a cache. Each core has a part of the rows. The
-spread is taken in one reading: each lane adds the squares of its distances to a base, the mean of
-the first vectors. That is the mean of a share p of what it reads, so those squares are at most 1/p
-times the ones about its mean: little is lost when they are moved there. Elements beyond a row do
-not count. The first step stores what is stored anew by the second; the last reads what was read."""
+prefetcher of its own; a row that was read is in a cache. What comes two rows later is asked for
+from memory. Each core has a part of the rows. The spread is taken in one reading: each lane adds
+the squares of its distances to a base, the mean of the first vectors. That is the mean of a share p
+of what it reads, so those squares are at most 1/p times the ones about its mean: little is lost
+when they are moved there. Elements beyond a row do not count. The first step stores what is stored
+anew by the second; the last reads what was read."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target

@@ -4,9 +4,8 @@ are stored, the next are read, added, stored and their squares added up, so that
 written all the time. Both outputs are stored past the caches, and what comes a step later is asked
 for from memory. Of a step all loads come first: a load behind a store at the same place of a page
 may wait for it. A core keeps the sums of its rows, each in the place of the one that it follows.
-The first step
-stores results that the second stores anew; the last reads and adds what was read. Two outputs, one
-weight."""
+The first step stores results that the second stores anew; the last reads and adds what was read.
+Two outputs, one weight."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target

@@ -1,17 +1,17 @@
 """Softmax over rows of any length, each core its part of the rows one by one. A row is read from memory
 once: in BLOCKS blocks, each lane keeps the maximum of its elements of a block, and while a block
-is read, the powers of the block before it are taken against its lanes' own maxima, out of the
-first cache. What is kept of a row is its powers, each in the place of the one that it follows,
-which is meanwhile scaled and stored past the caches: memory is read and written all the time.
-When a row ends, a factor of each lane and block turns its powers into results. What comes a row
-later is asked for from memory. What is stored past the caches is stored last: a load behind it at
-the same place of a page would wait for it; for the same reason powers are kept at other places of
-a page than the elements that are read next, and a page apart from those of another core, whose
-prefetchers would ask for them. Chunks of VECS vectors go through STREAMS parts of a row side by
-side, so that each has a prefetcher of its own. The first steps store what is stored anew later.
-Powers are those of 2, of an element times log2(e) less the
-maximum times the same in one rounding; what that product's own rounding adds is taken off by the
-factor. What is beyond a row is minus infinity."""
+is read, the powers of the block before it, which the first cache still holds where there are
+several, are taken against its lanes' own maxima. What is kept of a row is its powers, each in the
+place of the one that it follows, which is meanwhile scaled and stored past the caches: memory is
+read and written all the time. When a row ends, a factor of each lane and block turns its powers
+into results. What comes a row later is asked for from memory. What is stored past the caches is
+stored last: a load behind it at the same place of a page would wait for it; for the same reason
+powers lie at other places of a page than what is read soon after (of tensors that begin with a
+page, whose rows are pages), and a page apart from those of another core, whose prefetchers would
+ask for them. Chunks of VECS vectors go through STREAMS parts of a row side by side, so that each has a
+prefetcher of its own. The first steps store what is stored anew later. Powers are those of 2, of an
+element times log2(e) less the maximum times the same, rounded once; what rounding that product
+itself adds is taken off by the factor. What is beyond a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -21,12 +21,14 @@ TARGET, CORES, LANES, VECS = "x86_64.generic", 2, 8, 2
 SIZE = 4 if DTYPE == "f32" else 2
 STREAMS = max(1, min(4, COLS * SIZE // 4096))  # parts of a page or more: two in one page disturb each other
 CHUNK = LANES * VECS
-BLOCKS = max(1, min(4 if LANES > 8 else 1, COLS // (STREAMS * CHUNK)))  # as many as registers hold
+BLOCKS = max(1, min(4 if LANES > 8 else 1, COLS // (STREAMS * CHUNK)))  # three vectors each, as registers hold
 SPAN = ceildiv(COLS, STREAMS * BLOCKS * CHUNK) * CHUNK  # of a block, in each stream
 PART = BLOCKS * SPAN
 WIDE = STREAMS * PART
 PAGE = 1024  # f32 elements of 4 KiB
-LEAD, APART = PAGE // 4, PART + 3 * PAGE // 16
+NEXT = SPAN % PAGE  # where in a page the next block is read, from where this one is
+FREE, LEFT = (0, NEXT) if NEXT > PAGE // 2 else (NEXT, PAGE - NEXT)
+LEAD, APART = FREE + LEFT // 3 // 64 * 64, PART + LEFT // 6 // 64 * 64
 KEPT = (ceildiv(LEAD + STREAMS * APART, PAGE) + 1) * PAGE
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
@@ -34,7 +36,7 @@ store = T.x86.StreamStore() if WHOLE else T.copy()
 AHEAD = COLS
 STEPS = ceildiv(ROWS, CORES)
 LEAST, LEAST_FINITE, LOG2E = float("-inf"), -3.4028234663852886e38, 1.4426950408889634
-FAR = 2.0**30  # from here on, elements that differ do so by 64 and more: any base tells them apart
+FAR = 2.0**30  # from here on, elements that differ do so by 64 and more: 2^-64 is 0 beside 1, as e^-64
 
 
 @module(

@@ -30,16 +30,17 @@ class Argument:
 
 
 WORK_ALIGN = 4096
-"""Bytes: a page. Processors compare loads and stores by places in a page, so that a workspace at
-another place of one is as right, but not always as fast. A cache line (64) is demanded."""
+"""Bytes: a page. Processors compare loads and stores by their places in a page: elsewhere than at
+its beginning, a workspace is no less correct but may be slower."""
 
 
 @dataclass(frozen=True)
 class Source:
     """``files``: by name, as compiled; ``readable``: the same for a reader. The first file is
     what is compiled; ``entry`` is its C function: it takes the arguments in order, a
-    workspace of ``workspace`` bytes at a multiple of WORK_ALIGN, and a count of threads (0: as
-    many as there are). ``facts`` are words for the report, such as registers of each kernel."""
+    workspace of ``workspace`` bytes aligned to 64, best to WORK_ALIGN, and a count of threads
+    (0: as many as there are). ``facts`` are words for the report, such as registers of each
+    kernel."""
 
     name: str
     family: str

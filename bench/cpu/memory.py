@@ -69,7 +69,6 @@ PAUSE = 0.01
 UNIT, PAGE = 1 << 20, 4096
 COLS = 4096
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
-    "intel.xeon_amx": {"softmax_f32": {"VECS": 4}},
     "amd.epyc_zen4": {
         "rmsnorm_f32": {"R": 4, "VECS": 1},
         "rmsnorm_f32_512": {"program": "rmsnorm_rows", "VECS": 4},

@@ -33,7 +33,7 @@ EXACT = {
     "ceil": (np.ceil, 0),
 }
 """The function in float64, and the largest error in units of the last place."""
-PAIRS = {"minimum": np.minimum, "maximum": np.maximum}
+PAIRS = {"minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax}
 CONVERSIONS = ("bf16", "f16", "fp8e4m3", "fp8e5m2")
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8e4m3": torch.float8_e4m3fn,
          "fp8e5m2": torch.float8_e5m2}  # fmt: skip

@@ -18,7 +18,7 @@ UNARY = ("neg", "abs", "rsqrt", "sqrt", "square", "exp", "exp2", "log", "log2", 
          "round", "sigmoid", "silu", "softplus", "tanh", "erf", "sin")  # fmt: skip
 UNARY = (*UNARY, "cos", "gelu", "relu")
 BINARY = ("add", "sub", "mul", "div", "floor_div", "mod", "minimum", "maximum", "pow", "cmp_eq",
-          "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge")  # fmt: skip
+          "fmin", "fmax", "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge")  # fmt: skip
 FLOATS = {
     **{name: f"tf.{name}(a)" for name in UNARY},
     **{name: f"tf.{name}(a, b)" for name in BINARY},
@@ -34,7 +34,7 @@ FLOATS = {
 }
 INTEGERS = {
     **{name: f"tf.{name}(a)" for name in ("neg", "abs", "square", "relu")},
-    **{name: f"tf.{name}(a, b)" for name in BINARY if name not in ("pow",)},
+    **{name: f"tf.{name}(a, b)" for name in BINARY if name not in ("pow", "fmin", "fmax")},
     "clamp": "tf.clamp(a, -3, 7)",
     "where": "tf.where(a < b, a, 2)",
     "to_f32": 'tf.cast(a, "f32")',
@@ -42,7 +42,8 @@ INTEGERS = {
     "to_i8": 'tf.cast(a, "i8")',
     "logical": "tf.logical_or(tf.cast(a, 'bool'), b > 1)",
 }
-EXACT = {"neg", "abs", "ceil", "floor", "round", "relu", "minimum", "maximum", "clamp", "where",
+EXACT = {"neg", "abs", "ceil", "floor", "round", "relu", "minimum", "maximum", "fmin", "fmax",
+         "clamp", "where",
          "logical", "to_i32", "to_bool", "to_f32", "to_bf16", "to_i8", "add", "sub", "mul",
          "square", "div", "floor_div", "mod", "number", "fma", "fma_number"}  # fmt: skip
 """Rounded at most once by each side, in the same way."""

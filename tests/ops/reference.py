@@ -252,6 +252,8 @@ REFERENCES: dict[str, Callable[[Arrays, Attrs], Any]] = {
     "mod": of(remainder),
     "minimum": of(np.minimum),
     "maximum": of(np.maximum),
+    "fmin": of(np.fmin),
+    "fmax": of(np.fmax),
     "cmp_eq": of(np.equal),
     "cmp_ne": of(np.not_equal),
     "cmp_lt": of(np.less),

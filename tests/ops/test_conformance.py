@@ -22,8 +22,8 @@ from tilefoundry.ops.base import torch_dtype
 CASES = cases()
 LANGUAGE = " ".join(
     (
-        "add sub mul div floor_div mod min minimum max maximum cmp_eq cmp_ne cmp_lt cmp_le cmp_gt",
-        "cmp_ge logical_and logical_or logical_not neg abs rsqrt sqrt square exp exp2 log log2",
+        "add sub mul div floor_div mod min minimum max maximum fmin fmax cmp_eq cmp_ne cmp_lt",
+        "cmp_le cmp_gt cmp_ge logical_and logical_or logical_not neg abs rsqrt sqrt square exp exp2 log log2",
         "ceil floor round binary unary clamp where relu sigmoid silu gelu softplus tanh erf sin",
         "cos cast bitcast zeros empty full_like arange reshape transpose slice insert_slice",
         "concat stack split repeat_interleave index_select index_add index_copy topk argmax",

@@ -69,7 +69,7 @@ class LayerNorm:
                             later = padded[after + r:after + r + 1, c]
                             held = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
                             w = tf.schedule((later, held), op=T.x86.LoadAhead(), prefetch=(AHEAD, NEAR))
-                            away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base[r:r + 1]
+                            away = base[r:r + 1] - tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES))
                             if not EVEN:
                                 n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], c.start)
                                 away = tf.where(tf.reshape(n, (1, VECS, LANES)) < COLS, away, 0.0)
@@ -84,7 +84,7 @@ class LayerNorm:
                         has = tf.floor(last * (1.0 / LANES))
                         drift = sums / tf.maximum(has, 1.0)
                     inside = squares - sums * drift
-                    centers = base + drift
+                    centers = base - drift
                     total = tf.reshard(tf.reduce(centers * has, (1,), True, "sum"), (R, 1))
                     mean = total * (1.0 / COLS)
                     between = tf.square(centers - mean) * has

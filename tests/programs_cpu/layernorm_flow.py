@@ -62,7 +62,7 @@ class LayerNormFlow:
                             to = stream * LONG + c.start
                             place = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
                             w = tf.schedule((padded[after:after + 1, to:to + CHUNK], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                            away = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)) - base
+                            away = base - tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES))
                             if not EVEN:
                                 n = tf.arange(Tensor[(CHUNK,), "i32", (VECS, LANES @ t.lane), "rmem"], to)
                                 away = tf.where(tf.reshape(n, (1, VECS, LANES)) < COLS, away, 0.0)
@@ -86,7 +86,7 @@ class LayerNormFlow:
                         has = tf.floor(last * (1.0 / LANES))
                         drift = added / tf.maximum(has, 1.0)
                     inside = powers - added * drift
-                    centers = base + drift
+                    centers = base - drift
                     total = tf.reshard(tf.reduce(centers * has, (1,), True, "sum"), (1, 1))
                     mean = total * (1.0 / COLS)
                     between = tf.square(centers - mean) * has

@@ -4,14 +4,15 @@ is read, the powers of the block before it, which the first cache still holds wh
 several, are taken against its lanes' own maxima. What is kept of a row is its powers, each in the
 place of the one that it follows, which is meanwhile scaled and stored past the caches: memory is
 read and written all the time. When a row ends, a factor of each lane and block turns its powers
-into results. What comes a row later is asked for from memory. What is stored past the caches is
-stored last: a load behind it at the same place of a page would wait for it; for the same reason
-powers lie at other places of a page than what is read soon after (of tensors that begin with a
-page, whose rows are pages), and a page apart from those of another core, whose prefetchers would
-ask for them. Chunks of VECS vectors go through STREAMS parts of a row side by side, so that each has a
-prefetcher of its own. The first steps store what is stored anew later. Powers are those of 2, of an
-element times log2(e) less the maximum times the same, rounded once; what rounding that product
-itself adds is taken off by the factor. What is beyond a row is minus infinity."""
+into results. What comes a row later is asked for from memory, what comes four chunks later into the
+first cache. What is stored past the caches is stored last: a load behind it at the same place of a
+page would wait for it; for the same reason powers lie at other places of a page than what is read
+soon after (of tensors that begin with a page, whose rows are pages), and a page apart from those of
+another core, whose prefetchers would ask for them. Chunks of VECS vectors go through STREAMS parts
+of a row side by side, so that each has a prefetcher of its own. The first steps store what is
+stored anew later. Powers are those of 2, of an element times log2(e) less the maximum times the
+same, rounded once; what rounding that product itself adds is taken off by the factor. What is
+beyond a row is minus infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target
@@ -33,7 +34,8 @@ KEPT = (ceildiv(LEAD + STREAMS * APART, PAGE) + 1) * PAGE
 VECTOR = LANES * SIZE
 WHOLE = COLS >= CHUNK and VECTOR >= 16 and COLS * SIZE % min(64, VECTOR) == 0
 store = T.x86.StreamStore() if WHOLE else T.copy()
-AHEAD = COLS
+AHEAD, NEAR = COLS, 4 * CHUNK
+ASKED = (AHEAD, NEAR) if NEAR else AHEAD
 STEPS = ceildiv(ROWS, CORES)
 LEAST, LEAST_FINITE, LOG2E = float("-inf"), -3.4028234663852886e38, 1.4426950408889634
 FAR = 2.0**30  # from here on, elements that differ do so by 64 and more: 2^-64 is 0 beside 1, as e^-64
@@ -76,6 +78,7 @@ class Softmax:
                                 at = stream * PART + block * SPAN + c.start
                                 keep = LEAD + stream * APART + block * SPAN + c.start
                                 old = tf.reshard(powers[cores.core:cores.core + 1, keep:keep + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
+                                scaled = tf.reshape(old, (1, VECS, LANES)) * factors[block:block + 1]
                                 v = tf.reshard(padded[this:this + 1, at:at + CHUNK], (1, VECS, LANES @ t.lane), "rmem")
                                 away = tf.fma(tf.reshape(tf.cast(v, "f32"), (1, VECS, LANES)), rate, low)
                                 power = tf.exp2(away)
@@ -83,9 +86,10 @@ class Softmax:
                                 total = total + tf.reduce(power, (1,), kind="sum")
                                 to = stream * PART + (block + 1) % BLOCKS * SPAN + c.start
                                 place = tf.empty(Tensor[(1, CHUNK), DTYPE, (1, VECS, LANES @ t.lane), "rmem"])
-                                w = tf.schedule((padded[after:after + 1, to:to + CHUNK], place), op=T.x86.LoadAhead(), prefetch=AHEAD)
-                                peak = tf.maximum(peak, tf.reduce(tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES)), (1,), kind="max"))
-                                scaled = tf.reshape(old, (1, VECS, LANES)) * factors[block:block + 1]
+                                w = tf.schedule((padded[after:after + 1, to:to + CHUNK], place), op=T.x86.LoadAhead(), prefetch=ASKED)
+                                wide = tf.reshape(tf.cast(w, "f32"), (1, VECS, LANES))
+                                for k in tuple(range(VECS)):
+                                    peak = tf.fmax(peak, wide[:, k])
                                 made = tf.schedule((tf.cast(tf.reshape(scaled, (1, CHUNK)), DTYPE), tf.empty(Tensor[(1, CHUNK), DTYPE])), op=store)
                                 out = tf.insert_slice(out, made, (done, at))
                         sums = tf.insert_slice(sums, total, (block, 0))

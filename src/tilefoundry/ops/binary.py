@@ -9,6 +9,7 @@ from tilefoundry.ops.signature import Operand
 
 KINDS = (
     *("add", "sub", "mul", "div", "floor_div", "mod", "min", "max", "minimum", "maximum", "pow"),
+    *("fmin", "fmax"),
     *("cmp_eq", "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge", "logical_and", "logical_or"),
 )
 

@@ -222,6 +222,28 @@ TF f32v tf_maximum_f32(f32v a, f32v b) {
     return tf_pick_f32((a > b) | (a != a), a, b);
 #endif
 }
+/* The other where one is NaN. VRANGEPS answers so; what VMINPS and VMAXPS answer is their second
+ * operand, which is right where the first is NaN. */
+TF f32v tf_fmin_f32(f32v a, f32v b) {
+#if defined(__AVX__) && TF_LANES == 8
+    return tf_pick_f32(b != b, a, (f32v)_mm256_min_ps((__m256)a, (__m256)b));
+#elif defined(__AVX512DQ__) && TF_LANES == 16
+    return (f32v)_mm512_range_ps((__m512)a, (__m512)b, 4);
+#else
+    return tf_pick_f32((a < b) | (b != b), a, b);
+#endif
+}
+TF f32v tf_fmax_f32(f32v a, f32v b) {
+#if defined(__AVX__) && TF_LANES == 8
+    return tf_pick_f32(b != b, a, (f32v)_mm256_max_ps((__m256)a, (__m256)b));
+#elif defined(__AVX512DQ__) && TF_LANES == 16
+    return (f32v)_mm512_range_ps((__m512)a, (__m512)b, 5);
+#else
+    return tf_pick_f32((a > b) | (b != b), a, b);
+#endif
+}
+TF f64v tf_fmin_f64(f64v a, f64v b) { return tf_pick_f64((a < b) | (b != b), a, b); }
+TF f64v tf_fmax_f64(f64v a, f64v b) { return tf_pick_f64((a > b) | (b != b), a, b); }
 TF f64v tf_minimum_f64(f64v a, f64v b) { return tf_pick_f64((a < b) | (a != a), a, b); }
 TF f64v tf_maximum_f64(f64v a, f64v b) { return tf_pick_f64((a > b) | (a != a), a, b); }
 #define TF_INTEGER(t)                                                                       \

@@ -215,6 +215,10 @@ TF float tf_maximum(float a, float b) {
 }
 TF double tf_minimum(double a, double b) { return a != a ? a : b != b ? b : fmin(a, b); }
 TF double tf_maximum(double a, double b) { return a != a ? a : b != b ? b : fmax(a, b); }
+TF float tf_fmin(float a, float b) { return fminf(a, b); }
+TF float tf_fmax(float a, float b) { return fmaxf(a, b); }
+TF double tf_fmin(double a, double b) { return fmin(a, b); }
+TF double tf_fmax(double a, double b) { return fmax(a, b); }
 TF int tf_minimum(int a, int b) { return min(a, b); }
 TF int tf_maximum(int a, int b) { return max(a, b); }
 TF int64_t tf_minimum(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -6,6 +6,7 @@ from tilefoundry.targets.contract.unit import UnitInstr
 
 BINARY = (
     *("add", "sub", "mul", "div", "floor_div", "mod", "minimum", "maximum", "pow", "binary"),
+    *("fmin", "fmax"),
     *("cmp_eq", "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge", "logical_and", "logical_or"),
 )
 UNARY = (

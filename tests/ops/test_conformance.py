@@ -23,11 +23,11 @@ CASES = cases()
 LANGUAGE = " ".join(
     (
         "add sub mul div floor_div mod min minimum max maximum fmin fmax cmp_eq cmp_ne cmp_lt",
-        "cmp_le cmp_gt cmp_ge logical_and logical_or logical_not neg abs rsqrt sqrt square exp exp2 log log2",
-        "ceil floor round binary unary clamp where relu sigmoid silu gelu softplus tanh erf sin",
-        "cos cast bitcast zeros empty full_like arange reshape transpose slice insert_slice",
-        "concat stack split repeat_interleave index_select index_add index_copy topk argmax",
-        "cache_update pow pad gather scatter_add cumsum conv1d einsum reduce matmul conv2d",
+        "cmp_le cmp_gt cmp_ge logical_and logical_or logical_not neg abs rsqrt sqrt square exp",
+        "exp2 log log2 ceil floor round binary unary clamp where relu sigmoid silu gelu softplus",
+        "tanh erf sin cos cast bitcast zeros empty full_like arange reshape transpose slice",
+        "insert_slice concat stack split repeat_interleave index_select index_add index_copy topk",
+        "argmax cache_update pow pad gather scatter_add cumsum conv1d einsum reduce matmul conv2d",
         "softmax rms_norm layer_norm rope quant reshard local schedule",
     )
 )

@@ -11,8 +11,9 @@ soon after (of tensors that begin with a page, whose rows are pages), and a page
 another core, whose prefetchers would ask for them. Chunks of VECS vectors go through STREAMS parts
 of a row side by side, so that each has a prefetcher of its own. The first steps store what is
 stored anew later. Powers are those of 2, of an element times log2(e) less the maximum times the
-same, rounded once; what rounding that product itself adds is taken off by the factor. What is
-beyond a row is minus infinity."""
+same, rounded once; what rounding that product itself adds is taken off by the factor. Maxima pass
+over NaN, whose power makes the sum NaN and with it the row. What is beyond a row is minus
+infinity."""
 
 from tilefoundry.dsl import *
 from tilefoundry.target import X86Target

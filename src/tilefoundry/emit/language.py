@@ -18,8 +18,9 @@ COMPARE = {
     "cmp_eq": "==", "cmp_ne": "!=", "cmp_lt": "<", "cmp_le": "<=", "cmp_gt": ">", "cmp_ge": ">=",
 }  # fmt: skip
 CALLS = frozenset([
-    "minimum", "maximum", "fmin", "fmax", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp", "exp2",
-    "log", "log2", "ceil", "floor", "fma", "sigmoid", "silu", "softplus", "tanh", "erf", "sin", "cos",
+    "minimum", "maximum", "fmin", "fmax", "floor_div", "pow", "abs", "rsqrt", "sqrt", "exp",
+    "exp2", "log", "log2", "ceil", "floor", "fma", "sigmoid", "silu", "softplus", "tanh", "erf",
+    "sin", "cos",
 ])  # fmt: skip
 """Operations that are functions of the same name in a family's header."""
 SPELLED = {"mod": "remainder", "round": "rint"}

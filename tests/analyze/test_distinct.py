@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilefoundry.analyze.distinct import distinct
+from tilefoundry.analyze.distinct import distinct, how_many
 from tilefoundry.analyze.figure import Undecidable
 from tilefoundry.ir.expr import LoopVar, evaluate, maximum, minimum, mod
 from tilefoundry.ir.mesh import Axis, Coord
@@ -76,6 +76,63 @@ def cases(draw):
 def test_they_are_those_of_every_step(case):
     keys, coords, loops = case
     assert distinct(keys, coords, loops) == brute(keys, coords, loops)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_they_are_as_many(case):
+    keys, coords, loops = case
+    for key in keys:
+        assert how_many(key, coords, loops) in (None, len(brute([key], coords, loops)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-12, 12), st.integers(1, 5)), max_size=3),
+    st.lists(st.tuples(st.integers(-3, 12), st.integers(0, 5), st.integers(1, 4)), max_size=2),
+)
+def test_sums_of_multiples_are_as_many(units, steps):
+    """Of coordinates, and of loops around one another that begin where the one around them is."""
+    coords = [coordinate(f"c{n}", extent) for n, (_, extent) in enumerate(units)]
+    key, start, loops = 0, 0, []
+    for unit, (factor, _) in zip(coords, units, strict=True):
+        key = key + factor * unit.expr()
+        start = unit.expr()
+    for n, (factor, trips, step) in enumerate(steps):
+        found = loop(f"i{n}", start, start + trips * step, step, 99)
+        loops.append(found)
+        start = found[0].var.expr()
+        key = key + factor * start
+    assert how_many(key, coords, loops) in (None, len(brute([key], coords, loops)))
+
+
+UNIT = coordinate("at", 4)
+
+
+@pytest.mark.parametrize(
+    ("factors", "many"),
+    [
+        ((1, 4), 4000),  # rows in turn
+        ((1000, 1), 4000),  # a part of the rows for each
+        ((8, 32), 4000),  # tiles of 8 rows in turn
+        ((1, 2), 2002),  # two of four are another's, too: 0 to 3 + 1998
+        ((2, 2), 1003),
+        ((5000, 3), 4000),
+        ((0, 7), 1000),
+        ((-1, 4), 4000),
+        ((3, 2), None),  # 0, 2, 3, .. without 1
+    ],
+)
+def test_what_units_take_in_turn(factors, many):
+    step, span = loop("i", 0, 1000, 1, 999)
+    key = factors[0] * UNIT.expr() + factors[1] * step.var.expr()
+    assert how_many(key, [UNIT], [(step, span)]) == many
+    assert many in (None, len(brute([key], [UNIT], [(step, span)])))
+
+
+def test_rows_in_turn_of_more_than_can_be_walked():
+    step, span = loop("i", UNIT.expr(), 1 << 40, 4, (1 << 40) - 1)
+    assert how_many(16 * step.var.expr(), [UNIT], [(step, span)]) == 1 << 40
 
 
 def test_a_serpentine_of_many_steps():

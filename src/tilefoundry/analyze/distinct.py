@@ -2,7 +2,8 @@
 
 What an inner loop adds to depends on the steps around it by few values, as the rows of a tile
 or a direction: they are found first, and the inner loop is walked once for each of them
-together, not once for each step around it.
+together, not once for each step around it. How many values a sum of multiples takes is counted
+without a walk.
 """
 
 from __future__ import annotations
@@ -42,6 +43,53 @@ def distinct(
     for values in around:
         seen.update(run(*values)[0])
     return seen
+
+
+def how_many(key: Dim, coords: Sequence[Coord], loops: Sequence[tuple[Loop, Span3]]) -> int | None:
+    """The number of values of ``key``, as :func:`distinct` takes them, at no cost; None unless it
+    is a sum of multiples of coordinates and of loop variables whose steps are as many wherever
+    they start."""
+    extents: dict[Sym, int] = {c: c.axis.extent for c in coords if c.axis}
+    known: dict[Sym, Dim] = {}
+    for loop, span in loops:
+        start, stop, step = (substitute(end, known) for end in span)
+        least, most = bounds(count(start, stop, step))
+        if least != most or not isinstance(most, int):
+            return None
+        turn = Sym(f"turn{len(known)}", 0, max(0, most - 1))
+        extents[turn] = most
+        known[loop.var] = start + step * turn.expr()
+    total = substitute(key, known)
+    if not all(extents.values()):
+        return 0
+    terms: list[tuple[int, int]] = []
+    for mono, coef in total.terms if isinstance(total, Expr) else ():
+        factors = list(mono)
+        if len(factors) > 1 or any(f not in extents for f in factors):
+            return None
+        terms += [(abs(coef), extents[f]) for f in factors if isinstance(f, Sym)]
+    return _sums(terms)
+
+
+def _sums(terms: Sequence[tuple[int, int]]) -> int | None:
+    """How many sums there are of one of ``0, c, .. (n - 1) * c`` for each of ``terms``, (c, n).
+
+    Smallest first, they are numbers of some digits: a term that is larger than all sums before it
+    is a digit of its own, one that is a multiple of the last digit's unit and leaves no gap makes
+    that digit longer; None where a term is neither.
+    """
+    before, unit, length, most = 1, 1, 1, 0
+    for c, n in sorted(terms):
+        if n == 1:
+            continue
+        if c > most:
+            before, unit, length = before * length, c, n
+        elif c % unit == 0 and c // unit <= length:
+            length += c // unit * (n - 1)
+        else:
+            return None
+        most += c * (n - 1)
+    return before * length
 
 
 def _bounded(points: float) -> None:
@@ -90,4 +138,4 @@ class _Parts:
         return self.given[x].expr()
 
 
-__all__ = ["distinct"]
+__all__ = ["distinct", "how_many"]

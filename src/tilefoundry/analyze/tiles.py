@@ -12,17 +12,17 @@ from itertools import product as cartesian
 from math import prod
 
 from tilefoundry.analyze.access import WRITE
-from tilefoundry.analyze.distinct import distinct
+from tilefoundry.analyze.distinct import distinct, how_many
 from tilefoundry.analyze.figure import EXACT, UPPER, Figure, Undecidable, open_names
 from tilefoundry.analyze.flow import UPDATES, VIEWS, Site
 from tilefoundry.analyze.homes import Home
 from tilefoundry.analyze.program import Program
 from tilefoundry.analyze.sums import closure
 from tilefoundry.analyze.traffic import Move
-from tilefoundry.analyze.trips import coordinates, function
+from tilefoundry.analyze.trips import Span3, coordinates, function
 from tilefoundry.ir.expr import Dim, Sym, bounds, multiple_of, substitute
 from tilefoundry.ir.mesh import Axis, Coord
-from tilefoundry.ir.node import Node
+from tilefoundry.ir.node import Loop, Node
 from tilefoundry.ir.types import TensorType
 
 
@@ -262,6 +262,9 @@ def footprint(program: Program, access: Access) -> Figure:
     for group in _groups(program, access):
         starts = [i for i in group if i < len(access.starts)]
         loose = [i for i in starts if not _aligned(access.starts[i], access.sizes[i])]
+        if not loose and (count := _count(program, access, [access.keys[i] for i in group])):
+            total *= count
+            continue
         sizes = [access.sizes[i] for i in loose]
         seen = _values(program, access, [*(access.keys[i] for i in group), *sizes])
         if not loose:
@@ -309,7 +312,18 @@ def _values(program: Program, access: Access, keys: Sequence[Dim]) -> set[tuple[
     fixed = tuple(k for k in keys if isinstance(k, int))
     if len(fixed) == len(keys):
         return {fixed}
+    return distinct(keys, *_around(program, access, keys))
+
+
+def _count(program: Program, access: Access, keys: Sequence[Dim]) -> int | None:
+    """How many those are, where one of ``keys`` alone varies and they need not be walked."""
+    moving = [k for k in keys if not isinstance(k, int)]
+    return how_many(moving[0], *_around(program, access, moving)) if len(moving) == 1 else None
+
+
+def _around(program: Program, access: Access, keys: Sequence[Dim]
+            ) -> tuple[list[Coord], list[tuple[Loop, Span3]]]:  # fmt: skip
+    """The units and steps that decide ``keys``."""
     held = closure(program.bind, keys, access.site.nest)
     coords = sorted((s for s in held if isinstance(s, Coord)), key=lambda c: c.key)
-    loops = [(x, program.span(x)) for x in access.site.nest if x.var in held]
-    return distinct(keys, coords, loops)
+    return coords, [(x, program.span(x)) for x in access.site.nest if x.var in held]

@@ -172,7 +172,8 @@ def test_conversions_are_torchs(library, name):
     every = bits.view(TORCH[name]).float()
     half = ((every + every.roll(-1)) / 2).numpy()
     x = np.concatenate([x, half, np.zeros(-(x.size + half.size) % 8, np.float32)])
-    want = torch.from_numpy(x).to(TORCH[name])
+    most = 448.0 if name == "fp8e4m3" else np.inf  # some versions of torch make NaN beyond it
+    want = torch.from_numpy(x.clip(-most, most)).to(TORCH[name])
     width = np.uint8 if "fp8" in name else np.uint16
     got = call(library, f"{name}_down", x, width)
     nan = np.isnan(x) | torch.isnan(want.float()).numpy()

@@ -2,8 +2,8 @@
 
 Rounding: to the nearest, halves to even, for floats; floats become integers towards 0
 (out of range and NaN: not specified); a number becomes a bool by being different
-from 0; integers wrap modulo 2^bits. Overflow of a float is what torch's conversion
-gives: infinity, or the largest fp8e4m3, which has no infinity.
+from 0; integers wrap modulo 2^bits. Overflow of a float is infinity, or the largest fp8e4m3,
+which has no infinity, as in torch 2.13.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _FIELDS = {
     "f4e2m1": (2, 1),
     "f8e8m0": (8, 0),
 }
+
+MOST = 448.0
+"""The largest fp8e4m3 (OCP 8-bit floating point specification, E4M3)."""
 
 
 def widens(a: DType, b: DType) -> bool:
@@ -80,7 +83,11 @@ class Cast(Op):
 
     def evaluate(self, args: list[Any], attrs: Mapping[str, Any], result: Type) -> Any:
         assert isinstance(result, TensorType)
-        return args[0].to(torch_dtype(result.dtype))
+        x = args[0]
+        if result.dtype.name == "fp8e4m3" and x.dtype != torch_dtype(result.dtype):
+            # some versions of torch make NaN of what is too large; 8 bits have no clamp there
+            x = (x if x.is_floating_point() and x.itemsize > 1 else x.float()).clamp(-MOST, MOST)
+        return x.to(torch_dtype(result.dtype))
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:
         x, to = call.arg(0).dtype, call.attrs["dtype"]

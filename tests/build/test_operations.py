@@ -17,8 +17,8 @@ N = 24
 UNARY = ("neg", "abs", "rsqrt", "sqrt", "square", "exp", "exp2", "log", "log2", "ceil", "floor",
          "round", "sigmoid", "silu", "softplus", "tanh", "erf", "sin")  # fmt: skip
 UNARY = (*UNARY, "cos", "gelu", "relu")
-BINARY = ("add", "sub", "mul", "div", "floor_div", "mod", "minimum", "maximum", "pow", "cmp_eq",
-          "fmin", "fmax", "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge")  # fmt: skip
+BINARY = ("add", "sub", "mul", "div", "floor_div", "mod", "minimum", "maximum", "fmin", "fmax",
+          "pow", "cmp_eq", "cmp_ne", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge")  # fmt: skip
 FLOATS = {
     **{name: f"tf.{name}(a)" for name in UNARY},
     **{name: f"tf.{name}(a, b)" for name in BINARY},

@@ -47,6 +47,9 @@ _ALL = (
     DType("bool", 8, "bool", "bool"),
 )
 DTYPES: dict[str, DType] = {d.name: d for d in _ALL}
+LARGEST = {"i8": 127.0, "fp8e4m3": 448.0, "fp8e5m2": 57344.0, "f4e2m1": 6.0}
+"""The largest finite value of what numbers are scaled to (OCP 8-bit floating point and
+microscaling specifications)."""
 F64, F32, F16, BF16 = (DTYPES[n] for n in ("f64", "f32", "f16", "bf16"))
 I64, I32, U8, BOOL = (DTYPES[n] for n in ("i64", "i32", "u8", "bool"))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilefoundry.ir.access import AccessRelation, elementwise
-from tilefoundry.ir.dtype import DType
+from tilefoundry.ir.dtype import LARGEST, DType
 from tilefoundry.ir.expr import product
 from tilefoundry.ir.types import TensorType, Type
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
@@ -30,9 +30,6 @@ _FIELDS = {
     "f4e2m1": (2, 1),
     "f8e8m0": (8, 0),
 }
-
-MOST = 448.0
-"""The largest fp8e4m3 (OCP 8-bit floating point specification, E4M3)."""
 
 
 def widens(a: DType, b: DType) -> bool:
@@ -86,7 +83,8 @@ class Cast(Op):
         x = args[0]
         if result.dtype.name == "fp8e4m3" and x.dtype != torch_dtype(result.dtype):
             # some versions of torch make NaN of what is too large; 8 bits have no clamp there
-            x = (x if x.is_floating_point() and x.itemsize > 1 else x.float()).clamp(-MOST, MOST)
+            most = LARGEST[result.dtype.name]
+            x = (x if x.is_floating_point() and x.itemsize > 1 else x.float()).clamp(-most, most)
         return x.to(torch_dtype(result.dtype))
 
     def work(self, call: Call, shapes: tuple[Shape, ...]) -> Work:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tilefoundry.diag import Span
 from tilefoundry.ir.access import AccessRelation, domain
+from tilefoundry.ir.dtype import LARGEST
 from tilefoundry.ir.expr import Dim, bounds, product
 from tilefoundry.ir.shard import Digit, from_digits, shape_text
 from tilefoundry.ir.types import TensorType, TupleType, Type
@@ -25,8 +26,6 @@ from tilefoundry.ops._axes import statistics
 from tilefoundry.ops._elementwise import demand
 from tilefoundry.ops.base import Call, Example, Op, Result, Shape, Work, torch_dtype, work
 from tilefoundry.ops.signature import Attr, Operand, choice, constants, dtype
-
-QMAX = {"i8": 127.0, "fp8e4m3": 448.0, "fp8e5m2": 57344.0, "f4e2m1": 6.0}
 
 
 def _group(value: object, op: str, name: str, span: Span | None) -> tuple[int, ...] | None:
@@ -70,8 +69,8 @@ class Quant(Op):
     def results(self, call: Call) -> tuple[Result, ...]:
         x, target = call.arg(0), call.attrs["target_dtype"]
         demand(call, x.dtype, ("float",))
-        if target.name not in QMAX:
-            call.refuse("op-dtype", dtype=target, wants=" ".join(QMAX))
+        if target.name not in LARGEST:
+            call.refuse("op-dtype", dtype=target, wants=" ".join(LARGEST))
         sizes = zip(x.shape, self.blocks(call), strict=True)
         scales = tuple(extent // size for extent, size in sizes)
         return Result(x.shape, target), Result(scales, statistics(x.dtype))
@@ -116,7 +115,7 @@ class Quant(Op):
         (x,) = args
         assert isinstance(result, TupleType)
         values, scales = result.items
-        qmax = QMAX[values.dtype.name]
+        qmax = LARGEST[values.dtype.name]
         wide = torch.float64 if x.dtype is torch.float64 else torch.float32
         pairs = zip(scales.shape, x.shape, strict=True)
         tiled = [part for n, e in pairs for part in (n, e // n if n else 1)]

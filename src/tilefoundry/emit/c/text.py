@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from tilefoundry.emit.language import Language
-from tilefoundry.ir.dtype import DType
+from tilefoundry.ir.dtype import LARGEST, DType
 from tilefoundry.ir.expr import Dim, Expr, FloorDiv, MinMax, Mod, Sym, bounds
 
 
@@ -98,8 +98,8 @@ def bits_of(value: float | int | bool, dtype: DType) -> str:
         (bits,) = struct.unpack("I", struct.pack("f", rounded(float(value), dtype)))
         return hex(bits >> 16)
     if dtype.is_narrow:
-        shape = "3, 7, 448.0f" if dtype.name == "fp8e4m3" else "2, 15, 57344.0f"
-        return f"(u8)tf_f32_to_small({float(value)!r}f, {shape})"
+        shape = "3, 7" if dtype.name == "fp8e4m3" else "2, 15"
+        return f"(u8)tf_f32_to_small({float(value)!r}f, {shape}, {LARGEST[dtype.name]}f)"
     return number(value, dtype)
 
 

@@ -5,16 +5,30 @@ from hypothesis import strategies as st
 from rules import Kernel, copy, loop
 
 from tilefoundry.ir.dtype import BF16
+from tilefoundry.ir.expr import maximum, minimum
 from tilefoundry.tir.program import Buffer, whole, window
 from tilefoundry.verify import device, judge
 
 COLUMNS = 4
 
 
+CLAMPS = {
+    "late": lambda i, part, step: maximum(i - 2, 0) * step,
+    "early": lambda i, part, step: minimum(i, max(part // step, 1) - 1) * step,
+    "both": lambda i, part, step: maximum(minimum(i - 1, max(part // step, 1) - 1), 0) * step,
+    "rough": lambda i, part, step: maximum(i * step - 3, 0),
+    "twice": lambda i, part, step: maximum(i - 1, 0) * step + minimum(i, 1),
+}
+"""Where a window of a part begins, by a step of a loop of two steps more than it has windows."""
+
+
 def rows_of(form, cta, ctas):
     """The rows where each window of a block begins, as the loop in ``accesses`` has them."""
     kind, part, step, shift, _ = form
-    if kind == "part":
+    if kind in CLAMPS:
+        steps = range(part // step + 2)
+        starts = [cta * part + CLAMPS[kind](i, part, step) for i in steps]
+    elif kind == "part":
         starts = range(cta * part, cta * part + part, step)
     elif kind == "dealt":
         starts = range(cta * step, ctas * part, ctas * step)
@@ -28,6 +42,10 @@ def accesses(k, form, make):
     kind, part, step, shift, _ = form
     ctas = dict(k.sizes)["cta"]
     c = k.grid.coordinate("c", "cta")
+    if kind in CLAMPS:
+        place = CLAMPS[kind]
+        steps = part // step + 2
+        return loop("i", steps, lambda i: (make(c * part + place(i, part, step) + shift),))
     if kind == "part":
         return loop("i", c * part + part, lambda i: (make(i + shift),), c * part, step)
     if kind == "dealt":
@@ -36,7 +54,7 @@ def accesses(k, form, make):
 
 
 FORMS = st.tuples(
-    st.sampled_from(["part", "part", "dealt", "fixed"]),
+    st.sampled_from(["part", "part", "dealt", "fixed", *CLAMPS]),
     st.sampled_from([4, 8, 12]),  # rows of a block
     st.sampled_from([1, 2, 4, 8]),  # from one window to the next
     st.sampled_from([0, 0, 0, 1, 2, 4]),  # where windows begin
@@ -62,7 +80,7 @@ def kernel(ctas, rows, writes, reads, role):
     return k.func(*body)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.integers(1, 4),
     st.lists(FORMS, min_size=1, max_size=4),
@@ -103,3 +121,6 @@ def test_a_panel_of_a_core_in_tiles_needs_no_enumeration(monkeypatch):
     forms = [("part", 64, 8, 0, 4), ("part", 64, 8, 4, 4)]
     assert not list(judge(kernel(4, 256, forms, (), "out")))
     assert not list(judge(kernel(4, 256, [("dealt", 64, 4, 0, 4)], (), "out")))
+    for kind in ("late", "early", "both"):
+        forms = [(kind, 64, 8, 0, 4), (kind, 64, 8, 4, 4)]
+        assert not list(judge(kernel(4, 256, forms, (), "out")))

@@ -54,15 +54,19 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
     out = buffer.role == "out"
     back = buffer.role == "work" and not all(write for _, _, write in uses)
     shown = [tiles(layout, i.around, v, partner(i.site.stmt, v)) for i, v, _ in uses]  # type: ignore[arg-type]
+    written = [t for t, (_, _, write) in zip(shown, uses, strict=True) if write]
+    covered = together(t for t in written if t)
+    if out and None not in written and covered[1] and covered[0] < prod(buffer.shape):
+        place = next(i.site.place for i, _, write in uses if write)
+        _unwritten(buffer, place, covered[0], findings)
+        out = False
     alone = None not in shown and len({t.owner for t in shown if t is not None}) == 1
-    if alone:
-        written = (t for t, (_, _, write) in zip(shown, uses, strict=True) if t and write)
-        if not (out or back) or together(written) >= prod(buffer.shape):
-            return
+    if alone and (not (out or back) or covered[0] >= prod(buffer.shape)):
+        return
     windows: list[Written] = []
     for item, view, write in uses:
         more = windows_of(walker, item, view, write)
-        if more is None:
+        if more is None or len(windows) + len(more) > WINDOWS:
             if not alone and _shared_by_cores(layout, uses):
                 findings.add(
                     "sync-undecided", item.site.place, None,

@@ -30,7 +30,8 @@ from tilefoundry.ir.expr import (
 )
 from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.tir.program import For, Stmt, View, When, With
-from tilefoundry.verify.roles import UNIT, Layout
+from tilefoundry.verify.clamps import loops_of_clamps
+from tilefoundry.verify.roles import Layout, inner_levels
 
 Indices: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
 """A constant and (weight, count) of digits, least first: the indices that they add up to."""
@@ -54,28 +55,39 @@ class Sources:
 class Tiling:
     """``owner``: how an element tells its block; equal of two views, they touch each element
     in the same block. ``elements``: along each axis the constant and the (weight, count) of
-    the digits that make up the touched indices; ``count``: how many elements that are, 0 if it
-    cannot be told."""
+    the digits that make up the touched indices; ``count``: how many elements that are, None if
+    it cannot be told."""
 
     owner: frozenset[tuple[object, ...]]
     elements: tuple[Indices, ...]
-    count: int
+    count: int | None
 
 
-def together(tilings: Iterable[Tiling]) -> int:
-    """Elements that are touched through some of the views, as far as it can be told."""
+def together(tilings: Iterable[Tiling]) -> tuple[int, bool]:
+    """How many elements are touched through some of the views at least; whether it is no more."""
     found: dict[tuple[Indices, ...], int] = {}
+    known = True
     for t in tilings:
-        found[t.elements] = max(found.get(t.elements, 0), t.count)
+        known = known and t.count is not None
+        found[t.elements] = max(found.get(t.elements, 0), t.count or 0)
     parted = all(
         any(_apart(x, y) for x, y in zip(a, b, strict=True)) for a, b in combinations(found, 2)
     )
-    return sum(found.values()) if parted else max(found.values(), default=0)
+    if not parted:
+        return max(found.values(), default=0), False
+    return sum(found.values()), known
 
 
 def _apart(a: Indices, b: Indices) -> bool:
-    """No index is in both; shown where they differ by the constant alone."""
+    """No index is in both; shown where one ends before the other, or they differ by the constant
+    alone."""
+    if min(_last(a), _last(b)) < max(a[0], b[0]):
+        return True
     return a[1] == b[1] and not _reaches(b[0] - a[0], a[1])
+
+
+def _last(indices: Indices) -> int:
+    return indices[0] + sum(weight * (count - 1) for weight, count in indices[1])
 
 
 def _reaches(far: int, counts: tuple[tuple[int, int], ...]) -> bool:
@@ -93,7 +105,8 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
           partner: View | None) -> Tiling | None:  # fmt: skip
     """How the blocks share the buffer through ``view``, None if that cannot be shown."""
     scope = next((s.mesh for s in reversed(around) if isinstance(s, With)), Mesh())
-    outer = [a for a in scope.axes if a.level != UNIT]
+    inside = inner_levels(layout.func)
+    outer = [a for a in scope.axes if a.level not in inside]
     sources = _sources(around, outer)
     if sources is None or not layout.covers(scope):
         return None
@@ -102,19 +115,20 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
     used: dict[Sym, list[Digit]] = {}
     owner: set[tuple[object, ...]] = {("test", *x) for x in sources.passing.items()}
     elements: list[Indices] = []
-    whole = 0 if 0 in sources.extents.values() else 1
-    for n, (x, extent) in enumerate(zip(view.index, view.buffer.shape, strict=True)):
-        found = _radix(substitute(x, sources.loops), sources, gaps=True)
+    whole, told = 0 if 0 in sources.extents.values() else 1, True
+    index = _unclamped([substitute(x, sources.loops) for x in view.index], around, sources)
+    for n, (x, extent) in enumerate(zip(index, view.buffer.shape, strict=True)):
+        found = _radix(x, sources, gaps=True)
         if found is None:
             return None
-        base, digits, reached = found
+        base, digits, _ = found
         counts = tuple((weight, _count(digit, sources) or 1) for weight, digit in digits)
         elements.append((base, counts))
-        whole *= _inside(base, counts, reached, extent)
+        whole *= _below(extent - base, counts) - _below(-base, counts)
         for at, (weight, digit) in enumerate(digits):
             used.setdefault(digit[0], []).append(digit)
             axis, dealt = _behind(around, digit[0])
-            whole *= axis not in sources.passing
+            told = told and axis not in sources.passing
             if axis in outer:
                 # a start below the digit does not change it
                 low = base + sum(w * (c - 1) for w, c in counts[:at])
@@ -134,17 +148,32 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
     seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
     if not seen.issuperset(a for a in outer if a.extent > 1):
         return None
-    return Tiling(frozenset(owner), tuple(elements), whole)
+    return Tiling(frozenset(owner), tuple(elements), whole if told else None)
 
 
-def _inside(base: int, counts: tuple[tuple[int, int], ...], reached: int, extent: int) -> int:
-    """Indices of an axis of ``extent`` that digits of these (weight, count) take, 0 if some are
-    outside and it cannot be told how many."""
-    top = base + sum(w * (c - 1) for w, c in counts)
-    if base >= 0 and top < extent:
-        return prod(c for _, c in counts)
-    # without gaps
-    return extent if not base and reached == top + 1 else 0
+def _below(limit: int, counts: tuple[tuple[int, int], ...]) -> int:
+    """How many sums of digits of these (weight, count), least first, are less than ``limit``;
+    each weighs more than all below it together."""
+    if limit <= 0:
+        return 0
+    if not counts:
+        return 1
+    *rest, (weight, count) = counts
+    lower = tuple(rest)
+    full = min(limit // weight, count)  # values of the last with which all below is less
+    part = _below(limit - full * weight, lower) if full < count else 0
+    return full * prod(c for _, c in lower) + part
+
+
+def _unclamped(index: list[Dim], around: tuple[Stmt, ...], sources: Sources) -> tuple[Dim, ...]:
+    """The index with loops of their own for what the variables of loops that every unit runs in
+    full are clamped to."""
+    loops = {s: (0, step, sources.extents[s]) for s, step in sources.steps.items()
+             if _behind(around, s)[0] is None}  # fmt: skip
+    found, made = loops_of_clamps(index, loops)
+    for sym, (_, apart, count) in made.items():
+        sources.extents[sym], sources.steps[sym] = count, apart
+    return found
 
 
 def box_of(view: View) -> tuple[tuple[Dim, int], ...] | None:

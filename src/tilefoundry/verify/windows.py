@@ -15,7 +15,7 @@ from tilefoundry.verify.touch import Box, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker
 
 WINDOWS = 200_000
-"""Windows of one statement that are looked at."""
+"""Windows of one buffer that are looked at."""
 ELEMENTS = 1 << 14
 """Elements of all windows of one statement, where these are no boxes."""
 PARTS = 256

@@ -25,10 +25,12 @@ Why rows stay below the limit. A Xeon (2 MiB of second cache, 48 KiB of first) c
 and to several pages side by side. Kernels in C with intrinsics gave these shares of copy_pages: a
 copy that also loads one, two, three lines of the second cache for each it copies, 0.94, 0.87, 0.81;
 stores one to the first cache, 0.94; has 8, 24 more instructions that do nothing, 0.97, 0.89.
-LayerNorm reads a row of 16 KiB twice and two more for four of them, 2.5 lines for one. In softmax
-an instruction for each line costs 0.5 %: it had 0.99 without the powers. All lines are asked for
-into the second cache a row ahead (of every second one it had 0.81 to 0.86, of a fourth of each
-page 0.85, of none 0.81 to 0.83), and some lines ahead into the first, which gives it 3 to 5 %;
+LayerNorm reads a row of 16 KiB twice and two more for six of them, and finds a fifth of what it
+reads again in the first cache: 2.2 lines for one, which gives it 1 to 3 % over the 2.5 of four rows
+from end to end (weights kept there, too, by blocks of columns of more rows, give no more). In
+softmax an instruction for each line costs 0.5 %: it had 0.99 without the powers. All lines are
+asked for into the second cache a row ahead (of every second one it had 0.81 to 0.86, of a fourth of
+each page 0.85, of none 0.81 to 0.83), and some lines ahead into the first, which gives it 3 to 5 %;
 into the first alone they come slower. What made it slow by turns: stores at the place of a page
 that is loaded next (an unaligned workspace), buffers of two cores in one page, and rows of cores
 in turn, so that each core's prefetchers ask for rows of another.

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -183,3 +184,35 @@ def test_k_backwards_in_a_program_of_many_tiles_is_decided():
     found = {(w.access.home.name, w.time): w for w in priced.windows}
     assert found["a", "task"].holds.value == 2 * 16 * 128 * 5120 * 2
     assert found["b", "task"].holds.value == 9 * 256 * 5120 * 2
+
+
+CPU = Path(__file__).parents[1] / "programs_cpu"
+
+
+def on_cores(name, **consts):
+    loaded = load_source(str(CPU / f"{name}.py"), None, consts)
+    module, func = loaded.module, loaded.module.funcs[loaded.func]
+    return price(module, func, module.target.load(), module_context(module), {}, "core").windows
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm_rows", "rmsnorm_rows", "gemm_avx2"])
+def test_what_is_given_up_at_once_is_given_up_step_by_step(name, monkeypatch):
+    """Answers do not change by telling before how much is visited at least."""
+    given_up = []
+    for most in (1, 20, 100, 300, 1000, 3000):
+        monkeypatch.setattr(reuse, "MOST_VISITS", most)
+        with monkeypatch.context() as patch:
+            patch.setattr(reuse, "_least_visits", lambda *_: 0)
+            slowly = list(map(str, on_cores(name)))
+        assert list(map(str, on_cores(name))) == slowly
+        given_up.append(any("tile visits" in w for w in slowly))
+    assert True in given_up and False in given_up
+
+
+def test_too_many_rows_are_given_up_at_once(monkeypatch):
+    def visited(*_):
+        raise AssertionError("tiles are looked at one by one")
+
+    monkeypatch.setattr(reuse, "visitor", visited)
+    found = on_cores("softmax", ROWS=1 << 20, COLS=4096)
+    assert any("tile visits" in str(w.window) for w in found)

@@ -26,7 +26,7 @@ from tilefoundry.analyze.tiles import (
 )
 from tilefoundry.analyze.trips import count, visitor
 from tilefoundry.ir.expr import Dim, Expr, Sym, bounds, maximum, minimum, substitute, symbols
-from tilefoundry.ir.mesh import Coord
+from tilefoundry.ir.mesh import Axis, Coord
 from tilefoundry.ir.node import Loop
 
 MOST_VISITS = 1 << 18
@@ -243,10 +243,11 @@ def _slots(
     own: dict[Access, range] = {}
     visits = 0
     turned = False
+    told = f"reuse takes more than {MOST_VISITS} tile visits to tell"
+    if sum(_least_visits(program, access, outer) for access in accesses) > MOST_VISITS:
+        raise Undecidable(told)
     for access in accesses:
-        axes = unit_axes(program, access)
-        walks = program.axes_of(*(x for loop in access.site.nest for x in program.span(loop)))
-        axes += tuple(a for a in access.site.mesh.axes if a in walks and a not in axes)
+        axes = _walking(program, access)
         coords = [Coord(a.name, 0, a.extent - 1, axis=a) for a in axes]
         turned |= _turns(program, access, outer)
         folded = _folded(program, access, outer)
@@ -265,7 +266,7 @@ def _slots(
                 found = run(*crd)
                 visits += sum(map(len, found))
                 if visits > MOST_VISITS:
-                    raise Undecidable(f"reuse takes more than {MOST_VISITS} tile visits to tell")
+                    raise Undecidable(told)
                 longest = max(longest, len(found))
                 while len(slots) < base + len(found):
                     slots.append(set())
@@ -280,6 +281,20 @@ def _slots(
         if not pieces.are_apart(numbers):
             raise Undecidable("the tiles of one step and of another are neither the same nor apart")
     return Slots(slots, weights, own, turned)
+
+
+def _walking(program: Program, access: Access) -> tuple[Axis, ...]:
+    """The axes whose units touch other tiles, or in other steps."""
+    axes = unit_axes(program, access)
+    walks = program.axes_of(*(x for loop in access.site.nest for x in program.span(loop)))
+    return axes + tuple(a for a in access.site.mesh.axes if a in walks and a not in axes)
+
+
+def _least_visits(program: Program, access: Access, outer: tuple[Loop, ...]) -> float:
+    """Tile touches that are enumerated at least: one for each unit and slot."""
+    trips = [bounds(count(*program.span(loop)))[0] for loop in access.site.nest]
+    slots = prod(max(0, n) for n in trips[: len(outer)])
+    return slots * prod(a.extent for a in _walking(program, access)) * all(n > 0 for n in trips)
 
 
 def _inside(program: Program, access: Access, outer: tuple[Loop, ...]) -> list[tuple[Dim, Dim]]:

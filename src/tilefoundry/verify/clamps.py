@@ -95,7 +95,7 @@ def _clamped(atom: Atom, sym: Sym, given: Run) -> Run | None:
         last = end
     if first >= last:
         return end, 1, 1
-    # an end between two values is nearer to one of them
+    # an end between two values would leave an uneven step
     return (first, apart, (last - first) // apart + 1) if (last - first) % apart == 0 else None
 
 

@@ -1,7 +1,7 @@
 """Device memory: views stay inside their buffers, blocks write apart, outputs are whole.
 
-Windows are enumerated over all blocks, over the loops that move them, and over the thread
-coordinates in them.
+What the digits of indices do not prove is enumerated: windows over all blocks, over the loops that
+move them, and over the coordinates of threads and lanes in them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilefoundry.verify.rounds import Epoch, Rounds
 from tilefoundry.verify.tiling import tiles, together
 from tilefoundry.verify.touch import Box, meet, partner, without
 from tilefoundry.verify.walker import Owner, Placed, Walker, placed_in, symbols_of
-from tilefoundry.verify.windows import WINDOWS, Written, windows_of
+from tilefoundry.verify.windows import TOGETHER, WINDOWS, Written, windows_of
 
 
 def check(layout: Layout, findings: Findings, compiler: Compiler) -> None:
@@ -66,7 +66,7 @@ def _buffer(layout: Layout, walker: Walker, buffer: Buffer,
     windows: list[Written] = []
     for item, view, write in uses:
         more = windows_of(walker, item, view, write)
-        if more is None or len(windows) + len(more) > WINDOWS:
+        if more is None or len(windows) + len(more) > TOGETHER:
             if not alone and _shared_by_cores(layout, uses):
                 findings.add(
                     "sync-undecided", item.site.place, None,

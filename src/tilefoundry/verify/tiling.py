@@ -4,7 +4,8 @@ An index is read as a sum of *digits*: coordinates, loop variables, variables of
 floor divisions and remainders of them, times constants. If along every axis the digits form a
 mixed radix (each weight is the product of what lies below), if all digits of a variable that
 is taken apart are used once, and if every block axis is among them, then an element tells the
-block that touches it; if the radices multiply to the extents, every element is touched.
+block that touches it; if the radices multiply to the extents, every element is touched. Digits
+vary one without another: no axis of units stands behind two symbols of a view's indices.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
     inside = inner_levels(layout.func)
     outer = [a for a in scope.axes if a.level not in inside]
     sources = _sources(around, outer)
-    if sources is None or not layout.covers(scope):
+    if sources is None or prod(a.extent for a in outer) != len(layout.blocks):
         return None
     own = dict(zip(view.vars, view.shape, strict=True))
     sources.extents |= own
@@ -145,10 +146,24 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
         plain = (_plain(v, sources) for v in (view, partner))
         names = (view.buffer.shape, partner.buffer.shape, partner.buffer.layout, *plain)
         owner.add(("held", *names))
-    seen = {_behind(around, sym)[0] for sym in used} | held | set(sources.passing)
+    behind = [a for sym in used if (a := _behind(around, sym)[0]) is not None]
+    if len(set(behind)) < len(behind) or not set(scope.axes).issuperset(behind):
+        return None
+    seen = {*behind, *held, *sources.passing}
     if not seen.issuperset(a for a in outer if a.extent > 1):
         return None
+    told = told and held.isdisjoint(behind) and not _idle(around, used, sources)
     return Tiling(frozenset(owner), tuple(elements), whole if told else None)
+
+
+def _idle(around: tuple[Stmt, ...], used: Iterable[Sym], sources: Sources) -> bool:
+    """A loop that is dealt over units, and does not move the view, leaves some without a step."""
+    for stmt in around:
+        if isinstance(stmt, For) and stmt.var not in used:
+            axis = _coordinate(stmt.start)[0]
+            if axis is not None and sources.extents.get(stmt.var, axis.extent) < axis.extent:
+                return True
+    return False
 
 
 def _below(limit: int, counts: tuple[tuple[int, int], ...]) -> int:
@@ -318,7 +333,7 @@ def _trips(loop: For) -> tuple[int, int] | None:
         return (len(range(start, stop, step)), step) if start == 0 else None
     # units start a step apart and step over one another: together they take every step
     axis, apart = _coordinate(start)
-    return (-(-stop // apart), apart) if axis and axis.extent * apart == step else None
+    return (max(0, -(-stop // apart)), apart) if axis and axis.extent * apart == step else None
 
 
 def _behind(around: tuple[Stmt, ...], sym: Sym) -> tuple[Axis | None, bool]:

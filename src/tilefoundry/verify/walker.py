@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product as cartesian
 from typing import TypeAlias
 
 from tilefoundry.ir.expr import Dim, Expr, Sym, symbols
-from tilefoundry.ir.mesh import Axis, Coord
+from tilefoundry.ir.mesh import Axis, Coord, Mesh
 from tilefoundry.tir.program import For, Issue, Stmt, When, With
 from tilefoundry.verify.numbers import Compiler, Env, Fn
-from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate
+from tilefoundry.verify.roles import UNIT, Layout, Site, coordinate, inner_levels
 from tilefoundry.verify.rounds import Epoch, Rounds, plus
 
 Owner: TypeAlias = tuple[int, tuple[int, ...]]
@@ -74,13 +75,14 @@ class Walker:
         frames, wanted = self._frames(item, needed)
         env: Env = [0] * (len(self.compiler.place) + 1)
         threads = self._threads(item.site, wanted)
+        lanes = self._lanes(item.site.mesh, wanted)
         for number, block in self.blocks(item.around):
             for c in self.coords:
                 axis = c.axis
                 if axis is not None and axis.level != UNIT:
                     env[self.compiler.at(c)] = coordinate(axis, block.get(axis.level, 0))
-            for key, values in threads:
-                for place, value in values:
+            for (key, values), lane in cartesian(threads, lanes):
+                for place, value in (*values, *lane):
                     env[place] = value
                 for epoch in _loops(frames, 0, env, item.epoch):
                     yield (number, key), env, epoch
@@ -96,6 +98,18 @@ class Walker:
             key = tuple(coordinate(s.axis, thread) for s in used)  # type: ignore[arg-type]
             out[key] = list(zip((self.compiler.at(s) for s in used), key, strict=True))
         return list(out.items())
+
+    def _lanes(self, mesh: Mesh, wanted: set[Sym]) -> list[tuple[tuple[int, int], ...]]:
+        """Coordinates of the lanes of a scope that go in step as one thread, each once."""
+        level = inner_levels(self.layout.func)[-1]
+        used = [c for c in self.coords if c in wanted and c.axis and c.axis.level == level != UNIT]
+        if not used:
+            return [()]
+        sizes = {t.level: t.size for t in self.layout.func.topologies}
+        units = mesh.units(level) if mesh.at(level) else range(sizes.get(level, 1))
+        at = [self.compiler.at(c) for c in used]
+        each = (tuple(coordinate(c.axis, u) for c in used) for u in units)  # type: ignore[arg-type]
+        return [tuple(zip(at, values, strict=True)) for values in dict.fromkeys(each)]
 
     def _frames(self, item: Placed, needed: tuple[Dim, ...]) -> tuple[list[Frame], set[Sym]]:
         """The loops and tests around that matter, and all symbols that do."""

@@ -14,8 +14,8 @@ from tilefoundry.verify.tiling import Part, box_of, held_parts
 from tilefoundry.verify.touch import Box, partner
 from tilefoundry.verify.walker import Owner, Placed, Walker
 
-WINDOWS = 200_000
-"""Windows of one buffer that are looked at."""
+WINDOWS, TOGETHER = 200_000, 600_000
+"""Windows of one statement, and of all of one buffer, that are looked at."""
 ELEMENTS = 1 << 14
 """Elements of all windows of one statement, where these are no boxes."""
 PARTS = 256
@@ -155,4 +155,4 @@ class _Parts:
         return boxes
 
 
-__all__ = ["ELEMENTS", "WINDOWS", "Written", "windows_of"]
+__all__ = ["ELEMENTS", "TOGETHER", "WINDOWS", "Written", "windows_of"]

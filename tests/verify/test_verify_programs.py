@@ -100,5 +100,6 @@ def test_rows_that_are_missed_or_met_by_another_core_are_found(name, change, cod
     found = judged(name, {"ROWS": 40, "COLS": 64, "DTYPE": "f32", "LANES": 8}, change)
     assert code in {f.code for f in found}
     if code == "device-unwritten" and "step" in change[0]:  # of many rows, too
-        found = judged(name, {**WIDE, "ROWS": 19201, "COLS": 4096, "DTYPE": "f32"}, change)
+        # what is stored beyond the last column is more than what is missed
+        found = judged(name, {**WIDE, "ROWS": 19201, "COLS": 4099, "DTYPE": "f32"}, change)
         assert code in {f.code for f in found}

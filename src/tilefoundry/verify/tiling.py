@@ -109,7 +109,7 @@ def tiles(layout: Layout, around: tuple[Stmt, ...], view: View,
     inside = inner_levels(layout.func)
     outer = [a for a in scope.axes if a.level not in inside]
     sources = _sources(around, outer)
-    if sources is None or prod(a.extent for a in outer) != len(layout.blocks):
+    if sources is None or not layout.covers(scope):
         return None
     own = dict(zip(view.vars, view.shape, strict=True))
     sources.extents |= own
